@@ -64,7 +64,7 @@ def weigh(how: str, group: ProcessGroup) -> dict[str, Any]:
     state, told = parts.state, dict[str, Any]()
 
     def see(*_: object) -> None:
-        told["gradients"] = size([p.grad for _, p in state.weights.named if p.grad is not None])
+        told["gradients"] = size([p.grad for _, p in state.weights.named_parameters if p.grad is not None])
 
     state.optimizer.register_step_pre_hook(see)
     train(parts, 0, 2)

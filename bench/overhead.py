@@ -47,7 +47,9 @@ def bare_loop(config: Config, images: Images, block: int) -> Block:
     model = build_model(config).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.optimizer.lr, betas=(0.9, 0.99), fused=True)
     schedule = make_schedule(config.diffusion)
-    signal, noisiness = (table.float().to(device).view(-1, 1, 1, 1) for table in (schedule.signal, schedule.noise))
+    signal, noisiness = (
+        table.float().to(device).view(-1, 1, 1, 1) for table in (schedule.signal_scale, schedule.noise_scale)
+    )
     pixels = torch.from_numpy(images.pixels).permute(0, 3, 1, 2).contiguous().to(device)
     names = torch.from_numpy(images.labels).to(device) if config.model.conditional else None
     rates = (learning_rate(config.optimizer, step, config.train.steps) for step in range(config.train.steps))
@@ -128,7 +130,7 @@ def main() -> int:
 NOTES = [
     "Median, with the quartiles over the blocks; the ratio is taken within each round.",
     "safelight: `start.train` unchanged, with record, EMA, clipping, refusal of non-finite updates, background "
-    "checkpoints, EMA snapshots and the fixed probe set at the default rates of the whole run. The terminal is off, "
+    "checkpoints, EMA snapshots and the fixed set at the default rates of the whole run. The terminal is off, "
     "and no picture is drawn. A block ends when the checkpoint that it began is on the disk.",
     "bare loop: the same U-Net, schedule, batch and labels, fused AdamW, clip_grad_norm_, randn; nothing else.",
 ]

@@ -114,13 +114,13 @@ def measure_saves(case: str, rounds: int, seconds: float) -> Saves:
     with tempfile.TemporaryDirectory() as folder:
         writer = Writer(Path(folder), last=2, every=0, say=print)
         for _ in range(rounds):
-            tensors = [t for group in state.snapshot(again=True).tensors.values() for t in group.values()]
+            tensors = [t for group in state.snapshot(reuse_buffer=True).tensors.values() for t in group.values()]
             plain = _timed(lambda: contender.train(block))  # and nothing of the tensors is in a cache any more
             clones.append(_timed(lambda tensors=tensors: [tensor.clone() for tensor in tensors]))
             contender.train(1)
 
             def save_and_train() -> None:
-                stalls.append(_timed(lambda: writer.submit(state.snapshot(again=True), None)))
+                stalls.append(_timed(lambda: writer.submit(state.snapshot(reuse_buffer=True), None)))
                 contender.train(block)
 
             state.counters.step += 1

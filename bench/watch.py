@@ -36,7 +36,7 @@ from safelight.monitors.suite import PARTS_EVERY
 from safelight.observing.batch_check import BatchCheck
 from safelight.observing.observer import Observer
 from safelight.probes.probe_runner import ProbeRunner
-from safelight.probes.probe_schedule import CLOSE, ProbeSchedule
+from safelight.probes.probe_schedule import CLOSE_STEP, ProbeSchedule
 from safelight.record.store import RecordWriter
 from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.network import build_model
@@ -168,7 +168,11 @@ def recording(stack: contextlib.ExitStack, folder: Path, parts: Setup, probe_run
     stack.callback(record.close)
     observer = Observer(record, parts.state.monitors, probe_runner)
     inputs = [parts.loader.load(step) for step in range(8)]
-    batch_check = None if probe_runner is None else BatchCheck(parts.config, parts.images, parts.runtime.to_device)
+    batch_check = (
+        None
+        if probe_runner is None
+        else BatchCheck(parts.config, parts.images, parts.held_out_ids, parts.runtime.to_device)
+    )
 
     def step(number: int) -> bool:
         view = parts.stepper.step(inputs[number % 8], number, observer=observer)
@@ -277,12 +281,12 @@ def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
     """Single steps of the two in turns: finer than blocks on a machine that is never still. The watched one is past
     the first steps, which are all looked at closely."""
     agenda, usual, kinds = ProbeSchedule(), list[float](), dict[str, list[float]]()
-    for step in range(CLOSE + 8):
+    for step in range(CLOSE_STEP + 8):
         seen.step(step)
         agenda.advance()
     alone.step(0)
     started, before = time.perf_counter(), thread_seconds(RECORD_THREAD)
-    for number in range(CLOSE + 8, CLOSE + 8 + pairs):
+    for number in range(CLOSE_STEP + 8, CLOSE_STEP + 8 + pairs):
         begun = time.perf_counter()
         alone.step(number)
         between = time.perf_counter()

@@ -30,7 +30,7 @@ from safelight.errors import SafelightError
 from safelight.record.reading import read_signal
 from safelight.terminal import Terminal
 
-NEAR = 0.02  # of the healthy twin's probe loss
+NEAR = 0.02  # of the healthy twin's loss on the fixed set
 STEPS = 160
 RUN: dict[str, Any] = {
     "model.widths": "16", "model.norm_groups": 8, "model.attention": "", "model.conditional": False, "model.layers": 1,

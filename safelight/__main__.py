@@ -33,7 +33,8 @@ def limit_spinning(words: list[str]) -> None:
 
 
 def open_missing_streams() -> None:
-    """Where a standard stream is closed, the next file that is opened would take its number, and get its text."""
+    """Opens closed standard streams: the next file that is opened would otherwise take the number of one, and get its
+    text."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

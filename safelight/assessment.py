@@ -18,18 +18,18 @@ from safelight.diagnosis.sample_quality import SampleQuality, judge_samples
 from safelight.errors import UsageError
 from safelight.evaluate.examination import Distances, Examination, Real, examine, measure_distances, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
-from safelight.evaluate.moments import LEAST
+from safelight.evaluate.moments import MIN_FEATURES
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.piles import pile_features
 from safelight.evaluate.thumbnails import draw_closest, find_copies
 from safelight.generate import Request, counting, generate
 from safelight.opened import LoadedModel
 from safelight.run import RunFolder
-from safelight.training.fixed_set import MOST, FirstRows
+from safelight.training.fixed_set import MAX_FITTED_IMAGES, FirstRows
 from safelight.yardstick.linear import fit_linear
 
 REFERENCES = 10_000  # real images whose features are compared
-SEARCHED = 100_000  # training images that copies are looked for among
+MAX_SEARCHED_IMAGES = 100_000  # training images that copies are looked for among
 
 Say = Callable[[str], None]
 Advance = Callable[[int, int], None]
@@ -79,7 +79,7 @@ def assess_run(
     images = open_images(replace(config.data, channels=channels), say=say)
     check_data(folder, images, force=False)
     samples = quantise(generate(loaded.model, config, request, on_step=counting(request, advance)))
-    limits = {"references": REFERENCES, "searched": SEARCHED, "components": choice.axes()}
+    limits = {"references": REFERENCES, "searched": MAX_SEARCHED_IMAGES, "components": choice.axes()}
     real, small = prepare_real(images, config.data, extractor, cache=cache_root(config.data, say), **limits)
     pixels = samples.numpy()
     copies = find_copies(pixels, small)
@@ -91,7 +91,7 @@ def assess_run(
 def measure_gaussian(images: Images, data: Data, extractor: Extractor, real: Real, count: int) -> Distances:
     """Distances of so many random images with the mean and covariance of the training images."""
     training, _ = hold_out(images, data.held_out)
-    read = min(MOST, len(images) if training is None else len(training))
+    read = min(MAX_FITTED_IMAGES, len(images) if training is None else len(training))
     views = Augmentation(side=data.image_size)
     batches = Batches(images, seed=0, batch_size=read, views=views, ids=training)
     drawn = fit_linear(FirstRows(batches, read)).draw(count, 0)
@@ -114,5 +114,5 @@ def assess_sets(
 
 
 def _check_count(count: int, where: str) -> None:
-    if count < LEAST:
-        raise UsageError(f"{where}: {count} images are too few to compare; at least {LEAST} are needed.")
+    if count < MIN_FEATURES:
+        raise UsageError(f"{where}: {count} images are too few to compare; at least {MIN_FEATURES} are needed.")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from safelight.checkpoints.compatibility import environment_changes
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config import Config
-from safelight.config.continuation import SAME_BITS, SAME_MEANING, lasting
+from safelight.config.continuation import SAME_BITS, SAME_MEANING, settings_affecting_result
 from safelight.config.resolve import difference
 from safelight.data.images import Images
 from safelight.errors import UsageError
@@ -49,11 +49,11 @@ def check_origin(loaded: Loaded, old: Config, config: Config, images: Images, fo
     origin = loaded.state.get("origin")
     if not isinstance(origin, dict):
         return False  # of a version that did not write it down
-    then, now, known = origin.get("settings"), lasting(config), difference(old, config)
+    then, now, changed = origin.get("settings"), settings_affecting_result(config), difference(old, config)
     then = then if isinstance(then, dict) else {}
     changes = {key: (then[key], now[key]) for key in now if key in then and then[key] != now[key]}
     for key, (before, after) in changes.items():
-        if key not in known:
+        if key not in changed:
             say(f"Changed since the checkpoint, in config.yaml: {key} from {before} to {after}")
     meaning = [key for key in changes if key not in SAME_MEANING]
     if meaning and not force:

@@ -51,9 +51,9 @@ SCHEDULES: Final = ("cosine", "linear", "scaled-linear", "sigmoid")
 # Limits that a probe applies and a rule repeats.
 FORWARD_LIMIT = 0.02  # of the length of x_t: fp32 has 1e-7, bf16 0.004
 SAMPLER_LIMIT = 0.003  # error over the images' size: healthy samplers of 10 to 1,000 steps stay below 1e-6 on a CPU
-LATE = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
+LATE_START = 0.9  # the first timestep over the last one; 20 steps of "leading" begin at 0.95
 START_SIZES = (0.8, 1.25)  # size of the first input over the expected one
-LARGEST_PATH = 1.4  # ratio of expected and real sizes on the way
+MAX_PATH_RATIO = 1.4  # ratio of expected and real sizes on the way
 CLOUD_CALLS = 12  # with fewer steps a cloud comes out too narrow, even from a correct sampler
 CLOUD_SPREADS = (0.5, 1.6)  # of a cloud; samplers of 10 to 50 steps return 0.75 to 1.0
 IMAGE_RANGES = ((1.0, 0.0), (0.5, 0.5), (127.5, 127.5))  # (scale, shift) of [-1, 1], [0, 1] and [0, 255]
@@ -293,20 +293,20 @@ REPLAY_LAST_COSINE = Check("replay/last_cosine", "Cosine with the gradient of th
 REPLAY_CARRIED = Check("replay/carried", "Part of the gradient of the step before, over its own.")
 REPLAY_EXPLAINED = Check("replay/explained", "Share of the gradient that these two explain.")
 REPLAY_SAMPLE_GRADIENT = Check("replay/came", "Norm of one tensor's gradient after the backward pass; -1 without one.")
-SEARCH: dict[str, Check] = {
+LINE_SEARCH_RATIO: dict[str, Check] = {
     length: Check(f"search/{length}", f"Error after an update {length} times as long, over the error before.")
     for length in ("0.1", "0.3", "1", "3", "10", "100", "10000", "1000000")
 }
-SEARCH_SHORTER: dict[str, Check] = {
+LINE_SEARCH_SHORTER: dict[str, Check] = {
     length: Check(f"search/{length}", f"The same {length} times as long, where nothing longer lowers the error.")
     for length in ("0.03", "0.01", "0.003", "0.001", "0.0001", "0.00001")
 }
-SEARCH_START = Check("search/start", "Error before the update.")
-SEARCH_ZERO = Check("search/zero", "Error of a prediction of 0.")
-SEARCH_RATE = Check("search/rate", "Learning rate of the update.")
+LINE_SEARCH_START = Check("search/start", "Error before the update.")
+LINE_SEARCH_ZERO = Check("search/zero", "Error of a prediction of 0.")
+LINE_SEARCH_RATE = Check("search/rate", "Learning rate of the update.")
 TRIAL_RATE = Check("trial/rate", "Learning rate that did not hold in the preflight.")
 TRIAL_ERROR = Check("trial/error", "Error after one update with it, over that of a prediction of 0.")
-TRIAL_HOLDS = Check("trial/holds", "Highest rate tried with which the error stayed below that.")
+TRIAL_STABLE_RATE = Check("trial/holds", "Highest rate tried with which the error stayed below that.")
 LABELS_GAIN = Check("labels/gain", "Error with the labels of other samples minus that with the true ones.")
 LABELS_GAIN_ERROR = Check("labels/gain_error", "Standard error of that gain.")
 LABELS_ERROR = Check("labels/error", "Error with the true labels.")
@@ -318,16 +318,16 @@ RESPONSE: dict[str, Check] = {
 }
 
 # The EMA.
-AVERAGE_DECAY = Check("average/decay", "Decay that best explains how the EMA moved.")
-AVERAGE_MOVED = Check("average/moved", "Way of the EMA over its distance from the weights.")
-AVERAGE_LEFT = Check("average/left", "Share of that way that neither the decay nor rounding explains.")
-AVERAGE_COSINE = Check("average/cosine", "Cosine of the matrices of the EMA with those of the weights.")
-AVERAGE_SHARED = Check("average/shared", "Share of its tensors that are the weights themselves.")
-AVERAGE_DISTANCE = Check("average/distance", "Distance of the EMA from the weights.")
-AVERAGE_ROUNDING = Check("average/rounding", "Rounding over the way.")
-AVERAGE_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")
-AVERAGE_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last check.")
-AVERAGE_BETWEEN = Check("average/between", "1 if the EMA moved between two micro-batches.")
+EMA_DECAY = Check("average/decay", "Decay that best explains how the EMA moved.")
+EMA_MOVED = Check("average/moved", "Way of the EMA over its distance from the weights.")
+EMA_LEFT = Check("average/left", "Share of that way that neither the decay nor rounding explains.")
+EMA_COSINE = Check("average/cosine", "Cosine of the matrices of the EMA with those of the weights.")
+EMA_SHARED = Check("average/shared", "Share of its tensors that are the weights themselves.")
+EMA_DISTANCE = Check("average/distance", "Distance of the EMA from the weights.")
+EMA_ROUNDING = Check("average/rounding", "Rounding over the way.")
+EMA_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")
+EMA_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last check.")
+EMA_BETWEEN = Check("average/between", "1 if the EMA moved between two micro-batches.")
 PICTURES_APART = Check("pictures/apart", "Root mean square difference of samples of EMA and raw weights.")
 PICTURES_DISTANCE = Check("pictures/distance", "Distance of the EMA from the raw weights, over their length.")
 

@@ -15,7 +15,7 @@ from safelight.record.history import History, open_history
 from safelight.run import RunFolder, open_recorded
 
 Number = TypeVar("Number", int, float)
-BEST = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
+BEST_OF_SIGNAL = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
     **dict.fromkeys(("probe/ema", "probe/raw", "probe/held_ema", "probe/held_raw"), "low"),
     **dict.fromkeys(("loss/mean", "gradient/norm"), None),
     **dict.fromkeys(("quality/distance", "quality/kernel"), "low"),
@@ -51,12 +51,12 @@ def _describe_run(folder: RunFolder, config: Config | None, signals: tuple[str, 
 
 def differing_settings(configs: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
     """The settings in which runs differ, with the value of each run; None for a run without settings."""
-    known = [config for config in configs if config is not None]
-    keys = dict.fromkeys(key for config in known for key in config)
+    present = [config for config in configs if config is not None]
+    keys = dict.fromkeys(key for config in present for key in config)
     return {
         key: [None if config is None else config.get(key) for config in configs]
         for key in keys
-        if any(config.get(key) != known[0].get(key) for config in known)
+        if any(config.get(key) != present[0].get(key) for config in present)
     }
 
 
@@ -84,11 +84,11 @@ def newest_state(checkpoints: Path, name: str, kind: type[Number]) -> Number | N
 
 def describe_signals(history: History, signals: tuple[str, ...] = ()) -> dict[str, Any]:
     """Last, recent and best of each of these signals; without any, of the usual ones that the run has."""
-    known = history.signals()
-    names = choose_signals(known, signals) if signals else [name for name in BEST if name in known]
+    available = history.signals()
+    names = choose_signals(available, signals) if signals else [name for name in BEST_OF_SIGNAL if name in available]
     found = {name: describe(history, name) for name in names}
     for name, facts in found.items():
-        facts["best"] = None if BEST.get(name) is None else facts.get(str(BEST[name]))
+        facts["best"] = None if BEST_OF_SIGNAL.get(name) is None else facts.get(str(BEST_OF_SIGNAL[name]))
         # A reading has the number of its update, from 0; people, pictures and checkpoints count steps that are done.
         found_at = None if facts["best"] is None else history.find(name, facts["best"])
         facts["best_step"] = None if found_at is None else found_at + 1

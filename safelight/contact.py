@@ -13,7 +13,7 @@ from safelight.pictures.sheet import COLUMNS, Group, sheet
 from safelight.words import printable
 
 TITLES = {"flattest": "Least contrast"}  # others are called by their names: darkest, brightest, widest, …
-LISTED = 40  # files left out that are named; `safelight data --json` has all
+MAX_LISTED_FILES = 40  # files left out that are named; `safelight data --json` has all
 
 
 def contact_sheet(images: Images, found: dict[str, Any]) -> Image.Image:
@@ -22,7 +22,7 @@ def contact_sheet(images: Images, found: dict[str, Any]) -> Image.Image:
     copies = [row for rows in found["duplicate_rows"] for row in rows]
     alike = [row for pair in found["near_rows"] for row in pair]
     extremes = {TITLES.get(name) or name.capitalize(): rows for name, rows in found["extremes"].items()}
-    rejected = [f"{name}: {reason}" for name, reason in found["rejected"][:LISTED]]
+    rejected = [f"{name}: {reason}" for name, reason in found["rejected"][:MAX_LISTED_FILES]]
     groups = [
         *_group(images, f"{len(images):,} images", some),
         *_group(images, f"Equal another one: {found['duplicates']:,}", copies[:COLUMNS]),

@@ -177,7 +177,7 @@ def _choose_checkpoint(folder: RunFolder, step: int | None, say: Any) -> Loaded:
 
 
 def _say_all(problems: dict[Path, str], say: Any) -> None:
-    """Of those that are still there: one that the training deleted meanwhile is no problem."""
+    """Reports the problems of those that are still there; one that the training deleted meanwhile is not a problem."""
     for path, words in problems.items():
         if path.exists():
             say(f"Checkpoint {path.name} cannot be used. {words}")

@@ -14,8 +14,8 @@ from safelight.errors import UsageError
 from safelight.files import Disk, temporary_name
 from safelight.run import INNER, RunFolder
 
-OWN = ("config.yaml", "run.json", "record.sqlite", "data.json", "model.json", "lock", "report.html", "metrics.jsonl",
-       "wandb-id")  # fmt: skip
+OWN_NAMES = ("config.yaml", "run.json", "record.sqlite", "data.json", "model.json", "lock", "report.html",
+             "metrics.jsonl", "wandb-id")  # fmt: skip
 BESIDE_RECORD = ("-wal", "-shm", "-journal")
 
 
@@ -71,7 +71,7 @@ def check_output_folder(path: Path) -> Path:
     if os.path.lexists(place) and not os.path.isdir(place):
         raise UsageError(f"{path} cannot be written: it is a file. Choose another place with -o.")
     run = place if _is_run(place) else _run_around(place)
-    if run is not None and (run == place or place.relative_to(run).parts[0] in (*INNER, *OWN)):
+    if run is not None and (run == place or place.relative_to(run).parts[0] in (*INNER, *OWN_NAMES)):
         raise UsageError(f"{path} belongs to the run {run}. Name another folder with -o.")
     return place
 
@@ -98,7 +98,7 @@ def _is_run(folder: Path) -> bool:
 def _refuse_run_file(place: Path, run: Path, flag: str, of_run: str | None) -> None:
     first, *rest = place.relative_to(run).parts
     named = first.lower()  # a disk that ignores case has the same file under other names
-    ours = named in OWN or any(named == f"record.sqlite{ending}" for ending in BESIDE_RECORD)
+    ours = named in OWN_NAMES or any(named == f"record.sqlite{ending}" for ending in BESIDE_RECORD)
     inside = named in INNER and bool(rest)
     if (ours and not (not rest and first == of_run)) or (inside and (named != "samples" or os.path.lexists(place))):
         raise UsageError(f"{place} is a file of the run {run}, which is not replaced. Name another file with {flag}.")

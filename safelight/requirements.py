@@ -21,7 +21,7 @@ from safelight.training.runtime import choose_device
 from safelight.training.step import seconds_per_step
 from safelight.words import in_bytes
 
-BEST = 1  # checkpoint that is kept in addition to the last ones
+BEST_CHECKPOINTS = 1  # checkpoint that is kept in addition to the last ones
 BYTES = 4  # of an fp32 number
 
 
@@ -83,7 +83,8 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
         available=available,
         largest_micro_batch=largest_batch(available, lambda count: trace_step(config, count)),
         checkpoint=checkpoint,
-        disk=checkpoint * (config.checkpoint.keep_last + BEST + 1) + profiles,  # one more while the next is written
+        disk=checkpoint * (config.checkpoint.keep_last + BEST_CHECKPOINTS + 1)
+        + profiles,  # one more while the next is written
         seconds_per_step=seconds,
         seconds=None if seconds is None else seconds * config.train.steps,
         pictures=len(preview_steps(config)),

@@ -49,7 +49,7 @@ class RunFolder:
 
     path: Path
     lock: RunLock | None = field(default=None, compare=False)
-    """Of a process that writes to it."""
+    """The lock of a process that writes to it."""
 
     config = _Inside("config.yaml")
     status_file = _Inside("run.json")
@@ -119,7 +119,7 @@ def prepare_to_write(folder: RunFolder) -> None:
 
 
 @contextlib.contextmanager
-def hold(folder: RunFolder) -> Iterator[RunFolder]:
+def locked(folder: RunFolder) -> Iterator[RunFolder]:
     """The same folder, locked: this process alone writes to it."""
     with RunLock(folder.path) as lock:
         prepare_to_write(folder)
@@ -179,7 +179,7 @@ FACTS: dict[str, Callable[[Any], bool]] = {
 
 
 class SilentFolder(RunFolder):
-    """Of a process that is not the first: knows where the run is, and writes nothing."""
+    """The folder of every process but the first: knows where the run is, and writes nothing."""
 
     def update_status(self, **facts: Any) -> None: ...
 
@@ -227,15 +227,15 @@ def refuse_used(path: Path) -> None:
             f"{path} already holds a run. Continue it with `safelight resume {path}`, choose another --run, or add "
             "--force to move it aside."
         )
-    if held := _held(path):
-        more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+    if found := _contents(path):
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
         raise UsageError(
-            f"{path} is not empty and not a run: it holds {', '.join(held[:3])}{more}. Nothing was touched. Choose "
+            f"{path} is not empty and not a run: it holds {', '.join(found[:3])}{more}. Nothing was touched. Choose "
             "another --run, or add --force to move what is there aside."
         )
 
 
-def _held(path: Path) -> list[str]:
+def _contents(path: Path) -> list[str]:
     """What lies in a folder, without what a training leaves that was killed before it began."""
     try:
         names = sorted(os.listdir(path))
@@ -254,7 +254,7 @@ def _held(path: Path) -> list[str]:
 
 def move_used_aside(path: Path) -> Path | None:
     """Makes way for a new run: a folder that is not empty gets another name, beside it. Nothing is deleted."""
-    if not (os.path.lexists(RunFolder(path).config) or _held(path)):
+    if not (os.path.lexists(RunFolder(path).config) or _contents(path)):
         return None
     real = path.resolve()  # a link to a folder stays, and leads to the new one
     with RunLock(real):  # not while another process trains there

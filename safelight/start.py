@@ -33,7 +33,7 @@ from safelight.run import (
     SilentFolder,
     create_run,
     free_name,
-    hold,
+    locked,
     move_used_aside,
     open_run,
     point_latest,
@@ -41,14 +41,14 @@ from safelight.run import (
 )
 from safelight.runner import OnStart, run_training
 from safelight.terminal import Terminal
-from safelight.training.build import build, check_divisible, fit_to_data
+from safelight.training.build import build, check_divisible, infer_data_settings
 from safelight.training.network import build_model, is_sharded
 from safelight.training.preflight import preflight
 from safelight.training.recovery import save_again
 from safelight.training.recovery import undo as undo_act
 from safelight.training.runtime import choose_device
 
-MOST_NAMED = 10  # files left out that are named on the screen
+MAX_NAMED_FILES = 10  # files left out that are named on the screen
 
 
 def train(
@@ -73,10 +73,10 @@ def train(
             assert run is not None
             return _resume_here(run, group, terminal, model, on_start)
         images = group.local_main_first(lambda: _open_images(config, terminal))
-        fitted = _fit(config, images, terminal.say)
+        resolved = _infer_data_settings(config, images, terminal.say)
         path = Path(group.broadcast(lambda: str(_new_path(run, config, force, terminal.say))))
-        setup = build(fitted, images, terminal.say, model, group)
-        with _hold(path, group, create_run) as folder:
+        setup = build(resolved, images, terminal.say, model, group)
+        with _locked_run(path, group, create_run) as folder:
             if group.is_main:
                 write_config(folder, setup)
                 folder.update_status(asked_channels=config.data.channels)
@@ -84,13 +84,13 @@ def train(
             return run_training(setup, folder, terminal, on_start)
 
 
-def _fit(config: Config, images: Images, say: Callable[[str], None]) -> Config:
+def _infer_data_settings(config: Config, images: Images, say: Callable[[str], None]) -> Config:
     """A length in epochs is checked once it is one in steps."""
-    fitted = fit_to_data(config, images, say)
-    for warning in check(fitted):
-        if warning not in check(config):
+    resolved, reported = infer_data_settings(config, images, say), check(config)
+    for warning in check(resolved):
+        if warning not in reported:
             say(f"Warning: {warning}")
-    return fitted
+    return resolved
 
 
 def _screen(group: ProcessGroup, terminal: Terminal | None) -> Terminal:
@@ -107,12 +107,12 @@ def _new_path(run: Path | None, config: Config, force: bool, say: Callable[[str]
 
 
 @contextmanager
-def _hold(path: Path, group: ProcessGroup, make: Callable[[Path], RunFolder]) -> Iterator[RunFolder]:
+def _locked_run(path: Path, group: ProcessGroup, make: Callable[[Path], RunFolder]) -> Iterator[RunFolder]:
     """The run folder, locked by the first process, which alone writes to it."""
     if not group.is_main:
         yield SilentFolder(path)
         return
-    with hold(make(path)) as folder:
+    with locked(make(path)) as folder:
         yield folder
 
 
@@ -137,7 +137,7 @@ def _resume_here(
     path: Path, group: ProcessGroup, terminal: Terminal, model: nn.Module | None, on_start: OnStart | None,
     settings: Mapping[str, Any] | None = None, force: bool = False, undo: int | None = None,
 ) -> Run:  # fmt: skip
-    with _hold(path, group, open_run) as folder:
+    with _locked_run(path, group, open_run) as folder:
         old = read_config_once(folder, group)
         config = epochs_in_steps(resolve(base=old, settings=settings), folder, group)
         check_changes(old, config, force, terminal.say)
@@ -186,7 +186,7 @@ def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
         terminal.say(f"Warning: {warning}")
     choose_device(config.train.device)
     images = _open_images(config, terminal)
-    setup = build(_fit(config, images, terminal.say), images, terminal.say)
+    setup = build(_infer_data_settings(config, images, terminal.say), images, terminal.say)
     try:
         return preflight(setup, terminal.say).diagnosis
     finally:
@@ -196,8 +196,8 @@ def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
 def _open_images(config: Config, terminal: Terminal) -> Images:
     with terminal.bar("Preparing images") as advance:
         images = open_images(config.data, advance, terminal.say)
-    for name, reason in images.rejected[:MOST_NAMED]:
+    for name, reason in images.rejected[:MAX_NAMED_FILES]:
         terminal.say(f"Left out {name}: {reason}")
-    if len(images.rejected) > MOST_NAMED:
-        terminal.say(f"… and {len(images.rejected) - MOST_NAMED} more; the whole list is in data.json of the run.")
+    if len(images.rejected) > MAX_NAMED_FILES:
+        terminal.say(f"… and {len(images.rejected) - MAX_NAMED_FILES} more; the whole list is in data.json of the run.")
     return images

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
 ACCENT = "dark_orange"
-WIDE = 160  # columns with room for everything
+WIDE_COLUMNS = 160  # columns with room for everything
 
 
 class Terminal:
@@ -125,7 +125,11 @@ class Terminal:
 
     def last_screen(self, parts: Setup, folder: RunFolder, seconds: float, diagnosis: Diagnosis | None) -> None:
         counters, pictures = parts.state.counters, folder.pictures()
-        by = _evaluation_in_words(folder) if counters.best_evaluated else f"probe loss {counters.best_loss:.4g}"
+        by = (
+            _evaluation_in_words(folder)
+            if counters.best_evaluated
+            else f"loss on the fixed set {counters.best_loss:.4g}"
+        )
         loss = math.nan if self._latest is None else self._latest.loss
         best = f"best at step {counters.best_step:,} ({by})" if counters.best_step is not None else "nothing saved"
         self._table(
@@ -155,8 +159,8 @@ def _verdict_rows(diagnosis: Diagnosis | None, folder: RunFolder, refused: int) 
     lines += [f"{refused} updates refused because they were not finite"] if refused else []
     lines += [f"safelight doctor {folder.path}"] if diagnosis.findings else []
     rows = [("" if place else "findings", words) for place, words in enumerate(lines)]
-    known = diagnosis.progress
-    progress = [] if known is None or not known.bands else [("progress", known.words())]
+    gains = diagnosis.progress
+    progress = [] if gains is None or not gains.bands else [("progress", gains.words())]
     looks = [] if diagnosis.samples is None else [("quality", diagnosis.samples)]
     return [("verdict", diagnosis.verdict), *progress, *looks, *rows]
 
@@ -226,4 +230,4 @@ def _refused(progress: Progress) -> str:
 def page() -> Console:
     """As wide as the terminal, and wide enough for everything where there is none."""
     shown = sys.stdout is not None and sys.stdout.isatty()
-    return open_console(width=None if shown or "COLUMNS" in os.environ else WIDE)
+    return open_console(width=None if shown or "COLUMNS" in os.environ else WIDE_COLUMNS)

@@ -42,19 +42,25 @@ REFUSED = Signal("update/refused", "1 if the update was refused because somethin
 EMA_DECAY = Signal("ema/decay", "Decay of the EMA as it was applied.")
 EMA_DISTANCE = Signal("ema/distance", "Distance of the EMA from the weights, over the length of the weights.")
 LOSS_SCALE = Signal("precision/scale", "Factor on the loss in fp16 training; 1 in other precisions.")
-PROBE_RAW = Signal("probe/raw", "Loss of the raw weights on the fixed set.")
-PROBE_EMA = Signal("probe/ema", "Loss of the EMA weights on the fixed set.")
+FIXED_SET_LOSS_RAW = Signal("probe/raw", "Loss of the raw weights on the fixed set.")
+FIXED_SET_LOSS_EMA = Signal("probe/ema", "Loss of the EMA weights on the fixed set.")
 EMA_GAIN = Signal(
     "probe/ema_gain", "Loss of the raw weights above the EMA's, paired on the fixed set, in standard errors."
 )
-HELD_RAW = Signal("probe/held_raw", "Loss of the raw weights on held-out images, with the fixed set's noise and t.")
-HELD_EMA = Signal("probe/held_ema", "Loss of the EMA weights on held-out images, with the fixed set's noise and t.")
-HELD_GAP = Signal("probe/held_gap", "Loss of held-out images above that of the fixed set, paired, in standard errors.")
+HELD_OUT_LOSS_RAW = Signal(
+    "probe/held_raw", "Loss of the raw weights on held-out images, with the fixed set's noise and t."
+)
+HELD_OUT_LOSS_EMA = Signal(
+    "probe/held_ema", "Loss of the EMA weights on held-out images, with the fixed set's noise and t."
+)
+HELD_OUT_GAP = Signal(
+    "probe/held_gap", "Loss of held-out images above that of the fixed set, paired, in standard errors."
+)
 SKILL_RAW = Signal(
     "skill/raw", "Raw weights on the fixed set: 0 knows the mean image and one variance, 1 is the best linear filter."
 )
 SKILL_EMA = Signal("skill/ema", "The same of the EMA.")
-SKILL_HELD = Signal("skill/held", "The same of the EMA on held-out images.")
+SKILL_HELD_OUT = Signal("skill/held", "The same of the EMA on held-out images.")
 SKILL_FLOOR = Signal(
     "skill/floor", "Way of the raw weights from the linear filter (0) to the exact denoiser of the training set (1)."
 )

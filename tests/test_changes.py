@@ -12,7 +12,7 @@ from tiny import tiny
 
 from safelight.changes import check_changes, check_data, check_environment, check_origin
 from safelight.checkpoints.snapshot import environment
-from safelight.config.continuation import lasting
+from safelight.config.continuation import settings_affecting_result
 from safelight.errors import UsageError
 
 
@@ -84,7 +84,7 @@ def test_another_environment_is_reported(then: dict[str, Any], shards: int | Non
 def test_what_the_checkpoint_says_counts(
     settings: dict[str, Any], images: str, force: bool, refused: str | None, accepted: bool
 ) -> None:
-    state = json.loads(json.dumps({"origin": {"settings": lasting(tiny()), "images": "b" * 64}}))
+    state = json.loads(json.dumps({"origin": {"settings": settings_affecting_result(tiny()), "images": "b" * 64}}))
     loaded: Any = SimpleNamespace(state=state, path=Path("step_00000004"))
     given: Any = (loaded, (now := tiny(**settings)), now, Images(fingerprint=images), force, list[str]().append)
     if refused is None:

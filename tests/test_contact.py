@@ -50,4 +50,4 @@ def test_everything_worth_a_look_has_its_row(groups: list[Group]) -> None:
     assert [len(group.captions) for group in groups[1:5]] == [4, COLUMNS, 1, 1]
     assert groups[1].captions[0] == "cat"
     assert groups[1].images[:, 0, 0, 0].tolist() == [1, 2, 3, 4]
-    assert groups[5].lines == ["a.png: is empty"] * contact.LISTED
+    assert groups[5].lines == ["a.png: is empty"] * contact.MAX_LISTED_FILES

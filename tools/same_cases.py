@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +267,7 @@ def free_port() -> int:
 
 
 def note_findings(run: Path, folder: Path) -> None:
-    found = [asdict(finding) for finding in safelight.diagnose(run)]
+    found = [finding.to_json() for finding in safelight.diagnose(run)]
     (folder / "findings.json").write_text(json.dumps(found, default=str))
 
 

@@ -16,7 +16,7 @@ from safelight.checkpoints import writer as checkpoint
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.observing.observer import StepView
 from safelight.training.loop import Trainer
-from safelight.training.pictures import Pictures
+from safelight.training.pictures import PicturesAndEvaluations
 from safelight.training.step import Stepper
 
 
@@ -184,7 +184,7 @@ def put_up_marks(marks: Marks) -> None:
     start.load_latest = _within(start.load_latest, marks.during_load)
     start.build = _within(start.build, lambda: marks.during(Phase.BUILDING))
     Trainer.run = _within(Trainer.run, lambda: marks.during(Phase.TRAINING))
-    Pictures._draw = _within(Pictures._draw, marks.during_drawing)
+    PicturesAndEvaluations._draw = _within(PicturesAndEvaluations._draw, marks.during_drawing)
     checkpoint.commit = _within(checkpoint.commit, marks.during_save)
     take = Stepper.step
 

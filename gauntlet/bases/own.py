@@ -21,7 +21,7 @@ from safelight.diffusion.objective import Noised
 from safelight.observing.observer import Observer
 from safelight.record.store import SilentRecordWriter
 from safelight.training.build import Setup, build, infer_data_settings
-from safelight.training.ema import MAIN
+from safelight.training.ema import MAIN_EMA
 from safelight.training.optimizer import learning_rate
 
 TINY: dict[str, Any] = {
@@ -85,11 +85,11 @@ class Own:
 
     @property
     def table(self) -> Tensor:
-        return self.parts.stepper.objective.signal.square()
+        return self.parts.stepper.objective.signal_scale.square()
 
     def declare(self, table: Tensor) -> None:
         objective = self.parts.stepper.objective
-        objective.signal, objective.noise = table.sqrt(), (1 - table).sqrt()
+        objective.signal_scale, objective.noise_scale = table.sqrt(), (1 - table).sqrt()
 
     @property
     def network(self) -> Any:
@@ -99,7 +99,7 @@ class Own:
         return self._weights
 
     def shadows(self) -> list[Tensor]:
-        return self.parts.state.ema.shadows[MAIN]
+        return self.parts.state.ema.shadows[MAIN_EMA]
 
     # What a piece does where nobody replaced it.
     def begin(self) -> None: ...

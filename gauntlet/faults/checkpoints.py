@@ -21,8 +21,8 @@ def lose_average(run: LoopParts) -> None:
     """The average is loaded from the raw weights."""
     averages = run.ema
 
-    def load(track: str, tensors: dict[str, Tensor]) -> None:
-        for shadow, weight in zip(averages.shadows[track], run.weights(), strict=True):
+    def load(ema_name: str, tensors: dict[str, Tensor]) -> None:
+        for shadow, weight in zip(averages.shadows[ema_name], run.weights(), strict=True):
             shadow.copy_(weight.detach())
 
     averages.load = load

@@ -1,1 +1,1 @@
-"""The provenance of a step in code that is not ours: what is x0, noise, x_t, target, loss, EMA."""
+"""The provenance of a step in a user's code: what is x0, noise, x_t, target, loss, EMA."""

@@ -23,7 +23,7 @@ from safelight.capturing.window import Window
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
 from safelight.probes.forward_pass import ForwardPass
-from safelight.probes.probe_schedule import CLOSE, EVERY, SELDOM, SETTLED, due_at
+from safelight.probes.probe_schedule import CLOSE_STEP, EVERY, LATE_INTERVAL, SETTLED_STEP, due_at
 from safelight.words import first_line
 
 
@@ -31,8 +31,8 @@ def is_captured(updates: int) -> bool:
     """Whether the step after so many updates is: all of the first, two in a row now and then, and those that are
     replayed."""
     due = due_at(updates)
-    every = EVERY if updates < SETTLED else SELDOM
-    return updates < CLOSE or updates % every < 2 or due.replay or due.search
+    every = EVERY if updates < SETTLED_STEP else LATE_INTERVAL
+    return updates < CLOSE_STEP or updates % every < 2 or due.replay or due.search
 
 
 class Follower(Protocol):
@@ -128,7 +128,7 @@ class Capture:
         self.finish(inside_step=True)  # whenever the garbage collector comes
 
     def aside(self) -> AbstractContextManager[None]:
-        """For work of the follower at other times: it is no part of the script."""
+        """For work of the follower at other times: it is not a part of the script."""
         return self._window.aside()
 
     @property

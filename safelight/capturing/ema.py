@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from safelight.capturing.living import averages_like
 
-SAMPLES, LARGEST = 4, 1_000_000  # parameters that are compared, and numbers in one
+MAX_COMPARED_PARAMETERS, MAX_COMPARED_NUMBERS = 4, 1_000_000  # parameters that are compared, and numbers in one
 MOST_CANDIDATES = 8
-STRAY = 0.05  # of a move: what is left over of it
-SURE = 0.1  # of 1 - decay: its error
+MAX_UNEXPLAINED_MOVE = 0.05  # of a move: what is left over of it
+MAX_DECAY_ERROR = 0.1  # of 1 - decay: its error
 
 
 @dataclass(slots=True)
@@ -38,8 +38,10 @@ class EmaSearch:
     def __init__(self, network: nn.Module) -> None:
         self._everything = list(network.named_parameters())
         self._network = network
-        trained = [(p.numel(), name) for name, p in self._everything if p.requires_grad and p.numel() <= LARGEST]
-        self._names = [name for _, name in sorted(trained, reverse=True)[:SAMPLES]]
+        trained = [
+            (p.numel(), name) for name, p in self._everything if p.requires_grad and p.numel() <= MAX_COMPARED_NUMBERS
+        ]
+        self._names = [name for _, name in sorted(trained, reverse=True)[:MAX_COMPARED_PARAMETERS]]
         self._candidates: list[Candidate] = []
         self._found: Candidate | None = None
         self.holder = ""
@@ -95,9 +97,9 @@ class EmaSearch:
         decay = float((e1 - w) @ apart) / distance**2
         rounding = float(torch.finfo(old[0].dtype).eps) * float(e1.norm())
         left = float((e1 - decay * e0 - (1 - decay) * w).norm())
-        if not -1e-6 <= decay < 1 or left > STRAY * length + rounding:
+        if not -1e-6 <= decay < 1 or left > MAX_UNEXPLAINED_MOVE * length + rounding:
             return False
-        if rounding / distance <= SURE * (1 - decay):
+        if rounding / distance <= MAX_DECAY_ERROR * (1 - decay):
             self.decay = max(0.0, decay)
         return True
 

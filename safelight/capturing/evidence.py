@@ -12,7 +12,7 @@ from safelight.capturing.explanation import Explained
 from safelight.capturing.living import held_numbers
 from safelight.diffusion.recognition import Mixtures, Recognised, recognise
 
-MOST = 4096  # samples that are kept as numbers
+MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
 
 
 class Evidence:
@@ -44,7 +44,7 @@ class Evidence:
         low, high = (float(edge) for edge in passed.x0.float().aminmax())
         self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
         self.shape, self.has_labels = tuple(passed.x0.shape[1:]), passed.labels is not None
-        if self._samples < MOST:
+        if self._samples < MAX_KEPT_SAMPLES:
             self._columns.append(_columns(found))
             self._samples += self._columns[-1].shape[1]
 
@@ -56,7 +56,7 @@ class Evidence:
         return recognise(Mixtures(a, s, t if has_time else None, p if has_row else None, q if has_row else None))
 
     def sentences(self) -> list[str]:
-        """Of the process, the target, the time and the space."""
+        """Sentences about the process, the target, the time and the space."""
         if not self.explained:
             return [
                 "The process is not known: no input of the network was found to be a mixture of one tensor of the step "

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.capturing.mixing import HALF, Mixing, Numbers, explain_by, explain_input, relation_of
+from safelight.capturing.mixing import HALF_DTYPES, Mixing, Numbers, explain_by, explain_input, relation_of
 from safelight.capturing.trace import Compared, Made, SeenCall, Trace
+from safelight.diffusion.process import per_sample
 from safelight.probes.forward_pass import Call, ForwardPass
 
 MOST_CLEANS, MOST_NOISES = 24, 6
@@ -34,7 +35,7 @@ class Explained:
     is_perturbed: bool = False
     """Whether x_t holds the target's noise and another draw on top."""
     sigma_data: float | None = None
-    """Of a preconditioning inside of the network."""
+    """That of a preconditioning inside of the network."""
     shown_t: Tensor | None = None
     """As the network was called with it."""
     alphas: Tensor | None = None
@@ -63,7 +64,7 @@ def _repeatable(seen: SeenCall) -> Call:
 
 
 def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    """Of a batch or of arguments, also inside of mappings and sequences."""
+    """The tensors of a batch or of arguments, also inside of mappings and sequences."""
     if isinstance(value, Tensor):
         yield value
     elif depth and isinstance(value, Mapping):
@@ -85,7 +86,7 @@ def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) 
     noises = [made for made in alike if made.draws and made.is_pure]
     cleans = [made for made in alike if not (made.draws and made.is_pure)]
     noises = sorted(noises, key=lambda made: (not made.is_draw, -made.order))[:MOST_NOISES]
-    rough = any(each.tensor.dtype in HALF for each in (*cleans, *noises))
+    rough = any(each.tensor.dtype in HALF_DTYPES for each in (*cleans, *noises))
     return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough)
 
 
@@ -194,7 +195,7 @@ def _in_space_of(
     found = explain_by(pred, shown.detach(), answer, Numbers(samples=None))  # every sample is converted
     if found is None or len(found[0]) != len(answer) or float(found[1].abs().min()) < 1e-6:
         return pred, target
-    skip, out = (each.to(answer).view(-1, *[1] * (answer.dim() - 1)) for each in found)
+    skip, out = (per_sample(each.to(answer), answer) for each in found)
     return answer, (target.to(answer) - skip * shown.detach().to(answer)) / out
 
 

@@ -99,8 +99,8 @@ def _shape_of(tensor: Tensor) -> torch.Size | None:
     return None
 
 
-def _fits_by_name(mapping: Any, named: Sequence[tuple[str, nn.Parameter]], own: set[int]) -> bool:
-    return _fits([mapping.get(name) for name, _ in named], [p for _, p in named], own)
+def _fits_by_name(mapping: Any, named_parameters: Sequence[tuple[str, nn.Parameter]], own: set[int]) -> bool:
+    return _fits([mapping.get(name) for name, _ in named_parameters], [p for _, p in named_parameters], own)
 
 
 def _fits(tensors: Sequence[Any], parameters: Sequence[Tensor], own: set[int]) -> bool:

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from safelight.capturing.trace import Made
-from safelight.diffusion.recognition import EXPLAINED
+from safelight.diffusion.recognition import MAX_UNEXPLAINED
 from safelight.probes.mixtures import fit
 
-EXACT = 1e-4  # of a mixture in float32: 1e-7 is seen where x0 and noise are of one size
-RELATION = 2e-3  # of a coefficient, as in recognition
-PRESENT = 1e-3  # of the length of y: less is no part of it
+MIXTURE_TOLERANCE = 1e-4  # of a mixture in float32: 1e-7 is seen where x0 and noise are of one size
+RELATION_TOLERANCE = 2e-3  # of a coefficient, as in recognition
+MIN_PART_LENGTH = 1e-3  # of the length of y: less is not a part of it
 MOST_COORDINATES, MOST_SAMPLES = 4096, 64
-FEW = 3  # coordinates of a sample that two numbers explain by themselves, or nearly: then the process has to fit
-HALF = (torch.float16, torch.bfloat16)
+# Coordinates of a sample that two numbers explain by themselves, or nearly: then the process has to fit
+MAX_TRIVIAL_COORDINATES = 3
+HALF_DTYPES = (torch.float16, torch.bfloat16)
 RANKS = {"vp": 0, "flow": 0, "edm": 0, "ve": 1, "": 2}
 
 Relation = Literal["vp", "flow", "ve", "edm", ""]
@@ -62,18 +63,18 @@ class Numbers:
 
 
 def tolerance(*tensors: Tensor) -> float:
-    return EXPLAINED if any(tensor.dtype in HALF for tensor in tensors) else EXACT
+    return MAX_UNEXPLAINED if any(tensor.dtype in HALF_DTYPES for tensor in tensors) else MIXTURE_TOLERANCE
 
 
 def explain_input(
     shown: Tensor, cleans: Sequence[Made], noises: Sequence[Made], numbers: Numbers, rough: bool = False
 ) -> Mixing | None:
-    """The mixture of a clean tensor and noise that `shown` is; None where nothing is proven. `rough`: somewhere on
+    """The mixture of a clean tensor and noise that `shown` is; None if nothing is proven. `rough`: somewhere on
     the way it was rounded to half precision."""
     y = numbers.of(shown)
     if not y.isfinite().all() or not y.any():
         return None
-    limit = EXPLAINED if rough else tolerance(shown)
+    limit = MAX_UNEXPLAINED if rough else tolerance(shown)
     found = [
         mixing
         for noise in noises
@@ -98,26 +99,30 @@ def _mix(y: Tensor, clean: Made, noise: Made, numbers: Numbers, limit: float) ->
     if float(share.quantile(0.9)) > limit:
         return None
     has_clean, has_noise = (a.abs() * x0.norm(dim=1) / length).median(), (s.abs() * n.norm(dim=1) / length).median()
-    if has_clean < PRESENT or has_noise < PRESENT:
+    if has_clean < MIN_PART_LENGTH or has_noise < MIN_PART_LENGTH:
         return None
     relation = relation_of(a.numpy(), s.numpy())
-    if y.shape[1] <= FEW and (not relation or len(y) < 4):
+    if y.shape[1] <= MAX_TRIVIAL_COORDINATES and (not relation or len(y) < 4):
         return None
     return Mixing(clean, noise, a.numpy(), s.numpy(), float(share.median()), relation)
 
 
 def relation_of(a: np.ndarray, s: np.ndarray) -> Relation:
     """What a and s of all samples obey; the first that does."""
-    if _worst(a * a + s * s - 1) <= RELATION:
+    if _worst(a * a + s * s - 1) <= RELATION_TOLERANCE:
         return "vp"
-    if _worst(a + s - 1) <= RELATION:
+    if _worst(a + s - 1) <= RELATION_TOLERANCE:
         return "flow"
-    if _worst(a - 1) <= RELATION:
+    if _worst(a - 1) <= RELATION_TOLERANCE:
         return "ve"
     if (a > 0).all() and len(a) > 3:
         constants = 1 / (a * a) - (s / a) ** 2  # EDM's c_in: sigma_data², the same for all
         middle = float(np.median(constants))
-        if middle > 0 and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= RELATION and np.ptp(a) > RELATION:
+        if (
+            middle > 0
+            and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= RELATION_TOLERANCE
+            and np.ptp(a) > RELATION_TOLERANCE
+        ):
             return "edm"
     return ""
 
@@ -135,7 +140,7 @@ def _last_unscaled(tied: Sequence[Mixing]) -> Mixing:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = mixing.a / chosen.a
         ratio = ratio[np.isfinite(ratio)]
-        if len(ratio) and np.ptp(ratio) <= RELATION * max(1e-12, float(np.abs(ratio).mean())):
+        if len(ratio) and np.ptp(ratio) <= RELATION_TOLERANCE * max(1e-12, float(np.abs(ratio).mean())):
             chosen = mixing
     return chosen
 

@@ -17,7 +17,7 @@ from safelight.capturing.patches import weakly
 from safelight.capturing.trace import SeenCall, Trace
 from safelight.model.calls import answer_of
 
-SHARE = 0.5  # of the trained numbers of the outermost module: smaller modules are its blocks
+MIN_BLOCK_SHARE = 0.5  # of the trained numbers of the outermost module: smaller modules are its blocks
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class ModuleCalls:
             return
         entry = _Entry(module, trained)
         outermost = next((each.trained for each in self._stack if each.trained), trained)
-        if trained and trained >= SHARE * outermost:
+        if trained and trained >= MIN_BLOCK_SHARE * outermost:
             entry.call = SeenCall(
                 module, self._trace.next_order(), len(self._stack), trained, torch.get_rng_state(), module.training
             )

@@ -94,7 +94,7 @@ class Trace:
         return found if found is not None and found.tensor is tensor else None
 
     def note(self, tensor: Tensor, **facts: Any) -> Made | None:
-        """Remembers a tensor, or what is new about it; None where it can be no part of a step."""
+        """Remembers a tensor, or what is new about it; None if it can be no part of a step."""
         if tensor.requires_grad and (not tensor.is_leaf or isinstance(tensor, nn.Parameter)):
             return None
         if tensor.layout != torch.strided:
@@ -152,5 +152,5 @@ class Trace:
             yield form
             made = self.find(form)
             for part in () if made is None else made.parts:
-                if (known := self.tensors.get(part)) is not None:
-                    waiting.append(known.tensor)
+                if (entered := self.tensors.get(part)) is not None:
+                    waiting.append(entered.tensor)

@@ -14,14 +14,14 @@ from safelight.capturing.trace import Trace
 
 
 class Window:
-    """Of one thread of one process: a forked worker has a copy of it and no business with it, and another thread may
-    train what it likes. `fail` is called outside of functions of torch."""
+    """Looks at one thread of one process: a forked worker has a copy of it and no business with it, and another thread
+    may train what it likes. `fail` is called outside of functions of torch."""
 
     def __init__(self, fail: Callable[[Exception], object]) -> None:
         self.trace = Trace()
         self._fail = fail
-        self._mode = LineageMode(self.trace, self._hold)
-        self._calls = ModuleCalls(self.trace, self._step_aside, self._hold, self._is_looking)
+        self._mode = LineageMode(self.trace, self._keep_error)
+        self._calls = ModuleCalls(self.trace, self._step_aside, self._keep_error, self._is_looking)
         self._process, self._thread = os.getpid(), threading.get_ident()
         self._error: Exception | None = None
         self.is_open = False
@@ -51,7 +51,7 @@ class Window:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What happens meanwhile is no part of the step: backward passes, batches being made, our own work."""
+        """What happens meanwhile is not a part of the step: backward passes, batches being made, our own work."""
         self._aside += 1
         self._step_aside(True)
         try:
@@ -68,7 +68,7 @@ class Window:
             error, self._error = self._error, None
             self._fail(error)
 
-    def _hold(self, error: Exception) -> None:
+    def _keep_error(self, error: Exception) -> None:
         self._mode.is_open, self._error = False, error
         self.settle()
 

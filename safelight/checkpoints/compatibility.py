@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.errors import CheckpointError
 
-LARGEST = torch.finfo(torch.float32).max
+MAX_FLOAT32 = torch.finfo(torch.float32).max
 MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 _hints = functools.cache(get_type_hints)
 
@@ -42,9 +42,9 @@ def environment_changes(loaded: Loaded, without: Container[str] = ()) -> list[st
     return [f"{name} was {then[name]}, is {now[name]}" for name in other]
 
 
-def check_moments(named: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> None:
+def check_moments(named_parameters: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> None:
     """A parameter has all moments of the optimizer or, before its first update, none."""
-    names, expected = dict(named), dict[str, Tensor]()
+    names, expected = dict(named_parameters), dict[str, Tensor]()
     seen = {full.rpartition("/")[0] for full in loaded.tensors.get("optimizer", {})}
     for name in seen & names.keys():
         likes = dict.fromkeys(MOMENTS - {"step"}, names[name]) | {"step": names[name].new_zeros(()).float()}
@@ -52,19 +52,21 @@ def check_moments(named: Sequence[tuple[str, nn.Parameter]], loaded: Loaded) -> 
     check_tensors("optimizer", expected, loaded)
 
 
-def check_numbers(kind: type, found: Any, where: str) -> None:
-    """The fields of a dataclass as JSON holds them; one that is not there keeps its default, others are left alone."""
+def check_numbers(kind: type, found: Any, where: str, keys: Mapping[str, str] = types.MappingProxyType({})) -> None:
+    """The fields of a dataclass as JSON holds them; one that is not there keeps its default, others are left alone.
+    `keys`: of fields that have another name in JSON."""
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{where} should be an object, and is a {type(found).__name__}.")
     for name, hint in _hints(kind).items():
-        if name in found and not _is_of(found[name], hint):
-            raise CheckpointError(f"{where}: {name} is {found[name]!r:.40}, which cannot be.")
+        key = keys.get(name, name)
+        if key in found and not _is_of(found[key], hint):
+            raise CheckpointError(f"{where}: {key} is {found[key]!r:.40}, which cannot be.")
 
 
 def check_scalars(names: Sequence[str], loaded: Loaded) -> None:
     for name in names:
         value: Any = loaded.state.get(name)
-        if not _is_of(value, float) or LARGEST < abs(value) < math.inf:
+        if not _is_of(value, float) or MAX_FLOAT32 < abs(value) < math.inf:
             raise CheckpointError(f"{loaded.path}: {name} is {value!r:.40}; a number of 32 bits was expected.")
 
 

@@ -54,7 +54,7 @@ class SaveCoordinator:
     # --- the others -----------------------------------------------------------------------------------------------
 
     def wait_for_folder(self) -> str | None:
-        """The folder to write into; None where the first process failed before there was one."""
+        """The folder to write into; None if the first process failed before there was one."""
         return self._group.wait_for_note(self._key("folder"), self._key("end")).get("name")
 
     def report(self, entries: list[Entry], error: str | None = None) -> None:

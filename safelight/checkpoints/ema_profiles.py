@@ -16,7 +16,7 @@ from safelight.errors import UsageError
 from safelight.files import DISK, Disk
 
 PREFIX = "profile_"  # of the files of a snapshot
-FEWEST = 2  # snapshots, of two profiles each
+MIN_SNAPSHOTS = 2  # snapshots, of two profiles each
 
 
 @functools.cache
@@ -65,10 +65,10 @@ def blend(snapshots: Sequence[dict[str, Tensor]], weights: np.ndarray) -> dict[s
 def rebuild(folder: Path, *, step: int, width: float, disk: Disk = DISK) -> dict[str, Tensor]:
     """The power-function EMA of any relative width at a step: least squares over all snapshots up to it."""
     moments = [moment for moment in steps(folder) if moment <= step]
-    if len(moments) < FEWEST:
+    if len(moments) < MIN_SNAPSHOTS:
         raise UsageError(
             f"{folder} has {len(moments)} EMA snapshots up to step {step}, but to rebuild an EMA takes at least "
-            f"{FEWEST}. Train with a larger ema.snapshots, or use the EMA of the run (leave --ema out)."
+            f"{MIN_SNAPSHOTS}. Train with a larger ema.snapshots, or use the EMA of the run (leave --ema out)."
         )
     available: list[tuple[int, float]] = []
     tensors: list[dict[str, Tensor]] = []

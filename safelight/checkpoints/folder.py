@@ -88,12 +88,12 @@ def retain(
     would pick them.
     """
     found = sorted(_by_step(folder).items())
-    known = {step: path for step, path in found if manifest.is_whole(path, disk, read_all=read_all)}
-    past = [step for step in known if now is None or step <= now]
+    whole = {step: path for step, path in found if manifest.is_whole(path, disk, read_all=read_all)}
+    past = [step for step in whole if now is None or step <= now]
     keep = {step for step in past if step in (best, safe) or (every and step % every == 0)}
     keep |= set(past[-max(last, 1) :])
-    removed = [step for step in known if past and step not in keep]
-    discard([known[step] for step in removed], disk)
+    removed = [step for step in whole if past and step not in keep]
+    discard([whole[step] for step in removed], disk)
     return removed
 
 

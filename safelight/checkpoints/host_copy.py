@@ -21,10 +21,10 @@ class HostCopy:
         self._copies: Groups = {}
 
     @torch.no_grad()
-    def copy_from(self, groups: Groups, *, again: bool) -> Groups:
-        """The copies. `again`: nobody needs those of the last time any more."""
+    def copy_from(self, groups: Groups, *, reuse_buffer: bool) -> Groups:
+        """The copies. `reuse_buffer`: into the memory of the last ones, which nobody needs any more."""
         values = [value for group in groups.values() for value in group.values()]
-        if not again or not self._fits(groups, values):
+        if not reuse_buffer or not self._fits(groups, values):
             empty = functools.partial(torch.empty_like, device="cpu", memory_format=torch.contiguous_format)
             self._copies = {stem: {name: empty(value) for name, value in g.items()} for stem, g in groups.items()}
         self._sources = values
@@ -32,8 +32,8 @@ class HostCopy:
         return self._copies
 
     def _fits(self, groups: Groups, values: list[Tensor]) -> bool:
-        names, known = ([(stem, [*group]) for stem, group in each.items()] for each in (groups, self._copies))
-        return names == known and all(
+        names, kept = ([(stem, [*group]) for stem, group in each.items()] for each in (groups, self._copies))
+        return names == kept and all(
             value is source or _form(value) == _form(source)  # most are the very same
             for value, source in zip(values, self._sources, strict=True)
         )

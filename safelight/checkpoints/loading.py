@@ -103,7 +103,7 @@ def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None, 
 
 
 class ReadOnlyDisk(Disk):
-    """Of a process that leaves what it finds where it is."""
+    """The disk of a process that leaves what it finds where it is."""
 
     def rename(self, source: Path, target: Path) -> None: ...
 

@@ -28,7 +28,7 @@ class Room:
 
 
 def shortage(folder: Path, needed: Room, disk: Disk) -> str | None:
-    """What is missing for it, in words; None where there is enough or nothing is known."""
+    """What is missing for it, in words; None if there is enough or nothing is known."""
     needed += Room(RESERVE, RESERVE_FILES)
     free, names = disk.free(folder), disk.free_files(folder)
     if free is not None and free < needed.size:

@@ -23,7 +23,7 @@ Rows = tuple[int, int]  # the first one, and the one after the last
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Of one checkpoint, for one process. Files without any of its rows are not read: each has some for another."""
+    """Reads one checkpoint for one process. Files without any of its rows are not read: each has some for another."""
 
     path: Path
     entries: Mapping[str, Entry]  # by stem
@@ -87,5 +87,5 @@ class RowReader:
 
 
 def _first_row(spec: Mapping[str, Any], index: int | None) -> int:
-    """Of a tensor, in one of its files."""
+    """The first row of a tensor in one of its files."""
     return 0 if index is None else index * spec["rows"]

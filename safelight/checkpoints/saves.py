@@ -147,7 +147,7 @@ class Checkpoints:
 
     def load(self, *, step: int | None = None, best: bool = False, rng: bool = True, **parts: Any) -> int | None:
         """Puts the newest whole checkpoint, or that of `step`, or the `best` one, into the parts given; its step, or
-        None where there is none yet. A damaged one is set aside with a message. `extra` has what was saved with it."""
+        None if there is none yet. A damaged one is set aside with a message. `extra` has what was saved with it."""
         if best:
             step = self.best
             if step is None:
@@ -220,12 +220,12 @@ def _state_of(name: str, part: Any) -> Any:
 
 def _check_parts(loaded: Loaded, parts: Mapping[str, Any]) -> None:
     """Before anything is touched: half a restore is worse than none."""
-    known = loaded.state.get("parts")
-    if not isinstance(known, dict):
+    saved = loaded.state.get("parts")
+    if not isinstance(saved, dict):
         raise CheckpointError(f"{loaded.path} is not one of safelight.Checkpoints. `safelight.open` opens runs.")
-    if unknown := sorted(set(parts) - set(known)):
+    if unknown := sorted(set(parts) - set(saved)):
         raise CheckpointError(
-            f"{loaded.path} has no {' and no '.join(unknown)}; it has {', '.join(sorted(known))}. Ask for those only."
+            f"{loaded.path} has no {' and no '.join(unknown)}; it has {', '.join(sorted(saved))}. Ask for those only."
         )
     for name, part in parts.items():
         if isinstance(part, nn.Module):

@@ -129,7 +129,7 @@ def _complaint(content: bytes, error: Exception) -> str:
 
 
 Choice = Callable[[str, list[int]], tuple[int, int] | None]
-"""Of a tensor by its name and shape, which rows are wanted; None: nothing of it. All of a tensor that has no rows
+"""Which rows of a tensor are wanted, by its name and shape; None: nothing of it. All of a tensor that has no rows
 is (0, 1)."""
 
 

@@ -211,8 +211,8 @@ class Writer:
     def _give_up(self, reason: str, advice: str) -> None:
         self.failures += 1
         self._failed_in_row += 1
-        known = steps(self._folder)
-        kept = f"the newest checkpoint is step {known[-1]}" if known else "there is no checkpoint yet"
+        saved = steps(self._folder)
+        kept = f"the newest checkpoint is step {saved[-1]}" if saved else "there is no checkpoint yet"
         self._messages.append(f"{reason} Training continues unsaved; {kept}. {advice}".rstrip())
 
     def _remove_old(self, step: int, retain_most: Retain) -> None:
@@ -226,7 +226,7 @@ class Writer:
 
 
 class PartWriter(Writer):
-    """Of a process that is not the first, where several write one checkpoint together: writes the files of its own. It
+    """The writer of every process but the first, if several write one checkpoint together: it writes its own files. It
     reports nothing to the user and deletes nothing: the first one does."""
 
     def __init__(self, folder: Path, coordinator: SaveCoordinator, disk: Disk = DISK) -> None:

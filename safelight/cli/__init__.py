@@ -30,16 +30,16 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code. Whatever happens ends in words, never in a traceback."""
+    """Runs one command and returns its exit code. Every error is reported in words, never as a traceback."""
     owns_process, given = arguments is None, list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["run"]:  # whose streams are the script's
-        return _end_in_words(lambda: _run_script(given[1:], owns_process), given)
+        return _run_reporting_errors(lambda: _run_script(given[1:], owns_process), given)
     from safelight.printing import OutputLost, discard_output, printable_streams
 
     with printable_streams():
         try:
             try:
-                return _end_in_words(lambda: _choose(given), given)
+                return _run_reporting_errors(lambda: _choose(given), given)
             finally:  # also where the parser of flags ends the process
                 sys.stdout.flush()
         except OutputLost as lost:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return lost.exit_code if lost.reported else _fail(str(lost), lost.exit_code)
 
 
-def _end_in_words(act: Callable[[], int], arguments: list[str]) -> int:
+def _run_reporting_errors(act: Callable[[], int], arguments: list[str]) -> int:
     """The exit code of a command, with everything that it did not foresee put into words."""
     from safelight.errors import SafelightError
 
@@ -57,7 +57,7 @@ def _end_in_words(act: Callable[[], int], arguments: list[str]) -> int:
         if error.is_of_output:
             raise
         # An error that every process finds is printed once on each machine.
-        silent = error.reported or (error.reported is None and not _is_first_here())
+        silent = error.reported or (error.reported is None and not _is_first_on_this_machine())
         return error.exit_code if silent else _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130)
@@ -123,7 +123,7 @@ def _run_script(rest: list[str], owns_process: bool) -> int:
 
 
 def _run(verb: str, rest: list[str]) -> None:
-    # Else torch prints the stacks of its C++ wherever a process of many ends, around the words that say why.
+    # Otherwise torch prints C++ stacks around our message when one of several processes ends.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from contextlib import ExitStack, redirect_stderr, redirect_stdout
     from dataclasses import fields
@@ -134,12 +134,12 @@ def _run(verb: str, rest: list[str]) -> None:
     from safelight.config.translation import translate
 
     rest, notes = translate(rest, {field.name for field in fields(command)})
-    if _is_first_here():
+    if _is_first_on_this_machine():
         for note in notes:
             print(note, file=sys.stderr)
     # --help and unknown flags end here.
     with ExitStack() as stack:
-        if not _is_first_here():
+        if not _is_first_on_this_machine():
             nowhere = stack.enter_context(open(os.devnull, "w"))
             stack.enter_context(redirect_stdout(nowhere))
             stack.enter_context(redirect_stderr(nowhere))
@@ -147,8 +147,8 @@ def _run(verb: str, rest: list[str]) -> None:
     parsed.run_command()
 
 
-def _is_first_here() -> bool:
-    """Of the processes that a launcher started on this machine."""
+def _is_first_on_this_machine() -> bool:
+    """Whether this is the first of the processes that a launcher started on this machine."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 

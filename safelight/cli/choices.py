@@ -7,7 +7,7 @@ from typing import Any
 
 from safelight.cli.options import MOST_IMAGES, number, real, whole
 from safelight.comparison import newest_state
-from safelight.config.check import NARROWEST, WIDEST, sampler_problem
+from safelight.config.check import MAX_EMA_WIDTH, MIN_EMA_WIDTH, sampler_problem
 from safelight.config.resolve import convert, nearest
 from safelight.config.tree import Sampler
 from safelight.diffusion.sampling import Variance
@@ -27,8 +27,8 @@ def choose_model(command: Any, path: Path, device: str | None) -> LoadedModel:
         raise UsageError("--raw and --ema exclude each other: raw weights have no EMA.")
     step = best_step(path) if command.step == "best" else whole("--step", command.step, at_least=0)
     width = None if command.ema is None else convert("--ema", command.ema, float)
-    if width is not None and not NARROWEST <= width <= WIDEST:
-        raise UsageError(f"--ema is {width}, but a relative width lies between {NARROWEST} and {WIDEST}.")
+    if width is not None and not MIN_EMA_WIDTH <= width <= MAX_EMA_WIDTH:
+        raise UsageError(f"--ema is {width}, but a relative width lies between {MIN_EMA_WIDTH} and {MAX_EMA_WIDTH}.")
     return load_model(path, step=step, device=device or "auto", raw=command.raw, ema_width=width, say=Terminal().say)
 
 

@@ -68,7 +68,7 @@ class Command:
 
 
 def print_page(found: dict[str, Any], data: Data) -> None:
-    from safelight.contact import LISTED
+    from safelight.contact import MAX_LISTED_FILES
     from safelight.data.summary import lines, remarks
 
     console = open_console()
@@ -76,11 +76,13 @@ def print_page(found: dict[str, Any], data: Data) -> None:
     for name, words in lines(found):
         table.add_row(Text(f"  {name}", style="dim"), Text(printable(words)))
     console.print(Text(printable(data.source), style=f"bold {ACCENT}"), table, sep="\n")
-    for name, reason in found["rejected"][:LISTED]:
+    for name, reason in found["rejected"][:MAX_LISTED_FILES]:
         console.print(
             Text.assemble("  left out  ", (printable(name), "bold"), f": {printable(reason)}"), soft_wrap=True
         )
-    if len(found["rejected"]) > LISTED:
-        console.print(Text(f"  and {len(found['rejected']) - LISTED:,} more: --json lists them all", style="dim"))
+    if len(found["rejected"]) > MAX_LISTED_FILES:
+        console.print(
+            Text(f"  and {len(found['rejected']) - MAX_LISTED_FILES:,} more: --json lists them all", style="dim")
+        )
     for remark in remarks(found, data):
         console.print(Text.assemble(("! ", f"bold {ACCENT}"), printable(remark)), soft_wrap=True)

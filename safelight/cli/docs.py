@@ -15,7 +15,7 @@ from safelight.cli import options
 from safelight.errors import UsageError
 from safelight.words import begins_a_word, plain, stem
 
-MOST = 12  # places that are printed of a search
+MAX_PRINTED_PLACES = 12  # places that are printed of a search
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Command:
         elif self.json:
             print(json.dumps({"places": [{"page": page, "heading": head} for page, head, _ in places]}, indent=1))
         else:
-            for page, heading, line in places[:MOST]:
+            for page, heading, line in places[:MAX_PRINTED_PLACES]:
                 print(f"{page}: {heading}\n    {line}")
             print(f"\nRead a page: safelight docs {places[0][0]}")
 

@@ -36,15 +36,15 @@ class Command(LintFlags):
     """A run folder; a log (CSV, JSON, TensorBoard, W&B, text, or a folder with one); or images as `train` takes them,
     for a preflight."""
     loss: Annotated[str | None, arg(metavar="COLUMN")] = None
-    """Of a log: the column that is the loss, where its name does not say so."""
+    """For a log: the column that is the loss, where its name does not say so."""
     module: Annotated[str | None, arg(metavar="MODULE:FUNCTION")] = None
     """A function of your own code, such as train:make, that returns the arguments of `safelight.check` as a dict."""
     preset: options.Word = None
-    """Of a preflight: digits, tiny, small or base."""
+    """For a preflight: digits, tiny, small or base."""
     config: options.File = None
-    """Of a preflight: YAML file of settings, over the preset."""
+    """For a preflight: YAML file of settings, over the preset."""
     set: options.Settings = ()
-    """Of a preflight: any setting, over everything else."""
+    """For a preflight: any setting, over everything else."""
 
     @property
     def data(self) -> str:
@@ -80,7 +80,7 @@ class Command(LintFlags):
             refuse_errors("preflight", found)
 
     def _check_module(self, name: str) -> None:
-        """The table of a model that is not ours. Its code is run, as `python` would run it."""
+        """The table of a user's model. Its code is run, as `python` would run it."""
         if self.subject or self.preset or self.config or self.set:
             raise UsageError("--module has all that is needed: leave out the data, --preset, --config and --set.")
         arguments = arguments_from(name)
@@ -126,7 +126,7 @@ def arguments_from(name: str) -> dict[str, Any]:
         found = function()
     except SafelightError:
         raise
-    except Exception as error:  # in code that is not ours
+    except Exception as error:  # in a user's code
         raise UsageError(f"{name} failed in {here}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(here)
@@ -182,4 +182,6 @@ def evidence_in_words(evidence: Evidence) -> str:
     value = evidence.value if isinstance(evidence.value, str) else f"{evidence.value:.4g}"
     first, last = evidence.steps or (None, None)
     where = "" if first is None else f", step {first:,}" if first == last else f", steps {first:,} to {last:,}"
-    return f"{evidence.signal} {value}{where}" + (f" (healthy: {evidence.usual})" if evidence.usual else "")
+    return f"{evidence.signal} {value}{where}" + (
+        f" (healthy: {evidence.healthy_range})" if evidence.healthy_range else ""
+    )

@@ -16,14 +16,14 @@ from tyro.conf import Positional, arg
 from safelight.cli import options
 from safelight.errors import UsageError
 from safelight.run import open_recorded
-from safelight.terminal import ACCENT, WIDE, page
+from safelight.terminal import ACCENT, WIDE_COLUMNS, page
 from safelight.words import printable
 
 if TYPE_CHECKING:
     from safelight.record.dump import Span
     from safelight.record.history import History
 
-ROOMY = 110  # columns of a terminal with room for counts and units
+MIN_ROOMY_COLUMNS = 110  # columns of a terminal with room for counts and units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def print_page(title: str, history: History, names: list[str], span: Span, smoot
     from safelight.record.sparkline import draw
 
     console = page()
-    roomy, wide = console.width >= ROOMY, console.width >= WIDE
+    roomy, wide = console.width >= MIN_ROOMY_COLUMNS, console.width >= WIDE_COLUMNS
     columns = 24 if roomy else 12
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for heading in ("signal", "curve"):
@@ -110,7 +110,7 @@ def print_page(title: str, history: History, names: list[str], span: Span, smoot
 
 
 def in_words(found: dict[str, Any], key: str) -> str:
-    """A mark where a number is not finite, a dash where there is none."""
+    """A mark for a number that is not finite, a dash if there is no number."""
     if (number := found.get(key)) is not None:
         return f"{number:.4g}"
     return "×" if key in found else "–"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from safelight.config import Config
 
 
-LARGEST = 10**12  # of a number on the command line, unless its flag has a limit of its own
+MAX_NUMBER = 10**12  # of a number on the command line, unless its flag has a limit of its own
 MOST_IMAGES = 10**6  # that one command draws
 
 
@@ -116,12 +116,12 @@ def _say_once(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def whole(flag: str, word: str | None, at_least: int | None = None, at_most: int = LARGEST) -> int | None:
+def whole(flag: str, word: str | None, at_least: int | None = None, at_most: int = MAX_NUMBER) -> int | None:
     """A whole number from the command line."""
     return None if word is None else number(flag, word, at_least, at_most)
 
 
-def number(flag: str, word: str, at_least: int | None = None, at_most: int = LARGEST) -> int:
+def number(flag: str, word: str, at_least: int | None = None, at_most: int = MAX_NUMBER) -> int:
     from safelight.config.resolve import convert
 
     value = convert(flag, word, int)
@@ -132,7 +132,7 @@ def number(flag: str, word: str, at_least: int | None = None, at_most: int = LAR
     return value
 
 
-def real(flag: str, word: str, at_most: float = float(LARGEST)) -> float:
+def real(flag: str, word: str, at_most: float = float(MAX_NUMBER)) -> float:
     """A number that need not be whole."""
     from safelight.config.resolve import convert
 

@@ -15,9 +15,9 @@ from tyro.conf import Positional, arg
 from safelight.cli import options
 from safelight.cli.lint_flags import LintFlags, Subject, relative
 from safelight.errors import UsageError
-from safelight.watching.scripts.launch import Options, is_first_process, run_script
+from safelight.watching.scripts.launch import Options, is_first_by_environment, run_script
 
-VALUED = (
+FLAGS_WITH_VALUE = (
     "--run",
     "--steps",
     "--loggers",
@@ -90,7 +90,7 @@ class Command(LintFlags):
             to_stderr=self.json or self.sarif == "-",
             narrow=lambda found: self.narrow(found, subject),
         )
-        if not is_first_process():  # the first one judges; launchers take any other code for a failure
+        if not is_first_by_environment():  # the first one judges; launchers take any other code for a failure
             return report.code if report.has_failed else 0
         if not (report.diagnosis is not None and self.write_sarif(report.diagnosis, subject)):
             words = report.words(quiet=self.quiet, every_rule=self.all)
@@ -114,5 +114,5 @@ def divide(words: Sequence[str]) -> tuple[list[str], list[str]]:
             return list(words[:place]), list(words[place + 1 :])
         if word == "-m" or word == "-" or not word.startswith("-"):
             break
-        place += 2 if word in VALUED else 1
+        place += 2 if word in FLAGS_WITH_VALUE else 1
     return list(words[:place]), list(words[place:])

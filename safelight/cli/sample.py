@@ -35,17 +35,17 @@ class Command:
     label: options.Number = None
     """Class of conditional models, by number or name, or none; without it, all in turn."""
     eta: options.Number = None
-    """Of the sampler ddim: share of ddpm's noise that is added at every step, from 0 (none) to 1."""
+    """For the sampler ddim: the share of ddpm's noise that is added at every step, from 0 (none) to 1."""
     temperature: options.Number = None
     """Deviation of the noise that images begin as; below 1 they vary less."""
     variance: options.Word = None
-    """Of the sampler ddpm: small or large (beta)."""
+    """For the sampler ddpm: small or large (beta)."""
     denoising: Annotated[str | None, arg(metavar="T,T,…|auto", help_behavior_hint="")] = None
     """Draw the way out of the noise instead of a grid: at these timesteps, or at evenly spread ones."""
     timelapse: Annotated[str | None, arg(metavar="STEP,STEP,…|all", help_behavior_hint="")] = None
     """Draw nothing: make a GIF (-o FILE.gif) of the pictures that the run has of these steps."""
     fps: options.Number = None
-    """Of the GIF: pictures per second."""
+    """For the GIF: pictures per second."""
     step: options.Step = None
     ema: options.EmaWidth = None
     raw: options.Raw = False

@@ -78,7 +78,7 @@ VALUES: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 # Nothing has to be done for these: the flag is left out, and the reason is printed.
-ALREADY: dict[str, str] = {
+ALREADY_DONE: dict[str, str] = {
     "use_ema": "EMA weights are always kept, and samples are drawn from them.",
     "ema": "EMA weights are always kept, and samples are drawn from them.",
     "center_crop": "Pictures that are not square are cropped to their centre (data.fit=crop, the default).",
@@ -97,7 +97,7 @@ ALREADY: dict[str, str] = {
 }
 
 # What cannot be translated word by word: what to use instead.
-INSTEAD: dict[str, str] = {
+INSTEAD_OF_FLAG: dict[str, str] = {
     **dict.fromkeys(
         ("gradient_accumulation_steps", "gradient_accumulate_every", "accumulate_grad_batches"),
         "--batch-size counts all images of one optimizer step here, over all micro-batches and processes: a batch of "
@@ -148,11 +148,11 @@ def value_of(name: str, key: str, word: str) -> str:
 
 
 def advice_on(name: str) -> str | None:
-    """In words, what to use instead of an argument that is none of ours."""
+    """In words, what to use instead of an argument that Safelight does not have."""
     from safelight.config.presets import FLAGS
 
     key = setting_of(name)
     if key is None:
-        return INSTEAD.get(name) or ALREADY.get(name)
+        return INSTEAD_OF_FLAG.get(name) or ALREADY_DONE.get(name)
     short = next((flag for flag, target in FLAGS.items() if target == key), None)
     return f"It is {short or key!r} here." if short or key == "run" else f"It is the setting {key!r} here."

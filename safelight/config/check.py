@@ -16,7 +16,7 @@ from safelight.errors import UsageError
 from safelight.words import printable
 
 # Relative widths of a power-function EMA: from the last few steps to nearly the plain mean of the run (0.2887).
-NARROWEST, WIDEST = 0.001, 0.28
+MIN_EMA_WIDTH, MAX_EMA_WIDTH = 0.001, 0.28
 
 # Random initialisation that is left in the EMA at the end of a run: warned about, and refused.
 WARNED_INITIAL_SHARE, REFUSED_INITIAL_SHARE = 0.02, 0.5
@@ -26,10 +26,10 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "not negative": (lambda value: value >= 0, "not be negative"),
     "share": (lambda value: 0 <= value <= 1, "lie between 0 and 1"),
 }
-# What is beyond is a slip of the hand, and would end in memory, threads or files without end. Measured by nothing: each
+# Larger values are typing errors, and would take memory, threads or files without end. None of them is measured: each
 # is far above what anybody trains with.
-LARGEST = 10**12
-MOST: dict[str, float] = {
+MAX_NUMBER = 10**12
+MAX_OF_SETTING: dict[str, float] = {
     "data.image_size": 16_384, "data.classes": 10**6, "data.workers": 1024, "data.scan_workers": 1024,
     "data.max_pixels": 2**31 - 1, "data.max_megabytes": 1e6, "data.max_seconds": 1e6, "data.max_memory": 1e7,
     "model.layers": 64, "model.head_width": 65_536, "model.norm_groups": 65_536,
@@ -84,11 +84,11 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _bad_process(config)
     if initial_share(config) > REFUSED_INITIAL_SHARE:
         yield _too_long(config)
-    allowed = f"between {NARROWEST} and {WIDEST}"
-    if config.ema.kind == "power" and not NARROWEST <= config.ema.width <= WIDEST:
+    allowed = f"between {MIN_EMA_WIDTH} and {MAX_EMA_WIDTH}"
+    if config.ema.kind == "power" and not MIN_EMA_WIDTH <= config.ema.width <= MAX_EMA_WIDTH:
         yield f"ema.width is {config.ema.width}; a relative width lies {allowed}. The default is 0.1."
     widths = config.ema.profiles
-    if not all(NARROWEST <= width <= WIDEST for width in widths) or widths[0] == widths[1]:
+    if not all(MIN_EMA_WIDTH <= width <= MAX_EMA_WIDTH for width in widths) or widths[0] == widths[1]:
         yield f"ema.profiles are {widths}; they must be two different widths {allowed}."
 
 
@@ -122,8 +122,12 @@ def _bad_process(config: Config) -> Iterator[str]:
 
 def sampler_problem(process: ProcessName, sampler: Sampler) -> str:
     """Why they cannot go together: the end of a sentence, or nothing."""
-    known = SAMPLERS[process]
-    return "" if sampler in known else f"but a process of kind {process} has {', '.join(known[:-1])} and {known[-1]}."
+    samplers = SAMPLERS[process]
+    return (
+        ""
+        if sampler in samplers
+        else f"but a process of kind {process} has {', '.join(samplers[:-1])} and {samplers[-1]}."
+    )
 
 
 def _out_of_range(config: Config) -> Iterator[str]:
@@ -158,7 +162,7 @@ def _can_be_a_name(word: str) -> bool:
 
 
 def _beyond_range(values: Mapping[str, Any]) -> Iterator[str]:
-    """Of settings by their dotted names, those that lie outside of what the tree says."""
+    """The settings, by their dotted names, that lie outside of what the tree says."""
     for name, (fits, words) in RANGES.items():
         for key in keys_in_range(name):
             if values.get(key) is not None and not isinstance(values[key], str) and not fits(values[key]):
@@ -166,7 +170,7 @@ def _beyond_range(values: Mapping[str, Any]) -> Iterator[str]:
     for key, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             yield f"{key} is {value}, but it must be a finite number."
-        elif isinstance(value, int | float) and abs(value) > (most := MOST.get(key, LARGEST)):
+        elif isinstance(value, int | float) and abs(value) > (most := MAX_OF_SETTING.get(key, MAX_NUMBER)):
             yield f"{key} is {_brief(value)}, but it must be at most {most:,.12g}."
 
 
@@ -256,7 +260,7 @@ def _bad_training(config: Config) -> Iterator[str]:
 
 
 def clipping_problems(clipping: Clipping) -> Iterator[str]:
-    """Numbers that cannot be, also those of a clipper in a loop that is not ours."""
+    """Numbers that cannot be, also those of a clipper in a user's loop."""
     yield from _beyond_range({f"clipping.{name}": value for name, value in asdict(clipping).items()})
     if clipping.lowest > clipping.highest:
         yield f"clipping.lowest is {clipping.lowest}, above clipping.highest, {clipping.highest}."

@@ -20,6 +20,6 @@ SAME_MEANING = {"train.device", "train.weights", "train.accumulate", "train.shar
                 "model.channels_last", "model.gradient_checkpointing"}  # fmt: skip
 
 
-def lasting(config: Config) -> dict[str, Any]:
+def settings_affecting_result(config: Config) -> dict[str, Any]:
     """The settings that the bytes of a run depend on, as a checkpoint keeps them."""
     return {key: value for key, value in flatten(to_dict(config)).items() if key not in SAME_BITS}

@@ -6,22 +6,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from safelight.config.tree import BELONGS, OF_THE_UNET, Config
+from safelight.config.tree import EFFECTIVE_ONLY_WITH, OF_THE_UNET, Config
 from safelight.errors import UsageError
 
 
 def choice_of(key: str) -> tuple[str, Any] | None:
     """("ema.kind", "exponential") for `ema.decay`; None for a setting that always has an effect."""
     return next(
-        ((choice, value) for choice, values in BELONGS.items() for value, keys in values.items() if key in keys), None
+        (
+            (choice, value)
+            for choice, values in EFFECTIVE_ONLY_WITH.items()
+            for value, keys in values.items()
+            if key in keys
+        ),
+        None,
     )
 
 
-def choose(config: Config, settings: Mapping[str, Any], *, refuse: bool) -> tuple[Config, list[str]]:
+def select_parent_options(config: Config, settings: Mapping[str, Any], *, refuse: bool) -> tuple[Config, list[str]]:
     """The config with the choices that these settings belong to, and what was chosen, in words. `refuse`: a choice
     that stands beside them and leaves them without effect is an error; else it is left to `without_effect`."""
     chosen: list[str] = []
-    for choice in BELONGS:
+    for choice in EFFECTIVE_ONLY_WITH:
         wanted = {key: belongs[1] for key in settings if (belongs := choice_of(key)) and belongs[0] == choice}
         missed = [key for key, value in wanted.items() if value != value_at(config, choice)]
         if not missed or isinstance(wanted[missed[0]], bool) or (choice in settings and not refuse):
@@ -43,9 +49,9 @@ def choose(config: Config, settings: Mapping[str, Any], *, refuse: bool) -> tupl
 
 
 def without_effect(config: Config) -> Iterator[str]:
-    """Of settings that differ from their default, in words."""
+    """Those of the settings that differ from their default, in words."""
     default = Config()
-    for choice, values in BELONGS.items():
+    for choice, values in EFFECTIVE_ONLY_WITH.items():
         for wanted, keys in values.items():
             for key in keys:
                 if value_at(config, choice) != wanted and value_at(config, key) != value_at(default, key):
@@ -53,7 +59,7 @@ def without_effect(config: Config) -> Iterator[str]:
 
 
 def refuse_own_model(settings: Mapping[str, Any]) -> None:
-    """Of a model that the user brings, nothing is built here."""
+    """Refuses settings of the U-Net with a model that the user brings: nothing is built here."""
     if found := [key for key in settings if key in OF_THE_UNET]:
         raise UsageError(f"{', '.join(found)} would have no effect: the model is your own. Leave it out.")
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from safelight.config.tree import Config, Epochs
 
 INTERVALS = ("checkpoint", "sample", "evaluate")  # sections whose `every` may be in epochs
-LONGEST = 1e9
+MAX_EPOCHS = 1e9
 WRITTEN = re.compile(r"(\d+(?:\.\d+)?) ?(?:ep|epochs?)")
 
 
 def number_of(word: str) -> float:
     """`5ep`, `5 epochs` -> 5.0; ValueError for anything else."""
     found = WRITTEN.fullmatch(word.strip())
-    if found is None or not 0 < float(found[1]) < LONGEST:
+    if found is None or not 0 < float(found[1]) < MAX_EPOCHS:
         raise ValueError(word)
     return float(found[1])
 

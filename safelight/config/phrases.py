@@ -80,13 +80,13 @@ def about(phrase: str) -> list[str]:
     return [key for phrases, keys in WORDS.items() if phrase in phrases.split("|") for key in keys.split()]
 
 
-def nearest_setting(key: str, known: Collection[str]) -> str:
+def nearest_setting(key: str, keys: Collection[str]) -> str:
     """The end of a sentence: '. Did you mean …?' or a full stop. By what it says first, by its letters then."""
     leaf = key.rpartition(".")[2]
-    in_section = [each for each in known if each.startswith(f"{leaf}.")]
-    meant = in_section[:1] or [each for each in (setting_of(leaf),) if each in known] or about(plain(leaf))[:1]
+    in_section = [each for each in keys if each.startswith(f"{leaf}.")]
+    meant = in_section[:1] or [each for each in (setting_of(leaf),) if each in keys] or about(plain(leaf))[:1]
     if not meant:
-        close = difflib.get_close_matches(leaf, {each.partition(".")[2] for each in known}, 5, 0.6)
-        alike = [each for each in known if each.partition(".")[2] in close]
-        meant = difflib.get_close_matches(key, alike, 1, 0.0) or difflib.get_close_matches(key, known, 1, 0.8)
+        close = difflib.get_close_matches(leaf, {each.partition(".")[2] for each in keys}, 5, 0.6)
+        alike = [each for each in keys if each.partition(".")[2] in close]
+        meant = difflib.get_close_matches(key, alike, 1, 0.0) or difflib.get_close_matches(key, keys, 1, 0.8)
     return f". Did you mean {meant[0]!r}?" if meant else "."

@@ -83,7 +83,7 @@ FLAGS = {
 
 
 def settings_of_objective(name: str | None) -> dict[str, str]:
-    """Of the flag; none where it is not given."""
+    """The settings of the flag; none if it is not given."""
     if name is None:
         return {}
     if name not in OBJECTIVES:

@@ -49,7 +49,7 @@ def sections() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def docstrings(source: str) -> dict[str, tuple[str, dict[str, str]]]:
-    """Of every class in a module: its docstring, and the string that follows each field.
+    """For every class in a module its docstring, and the string that follows each field.
 
     Python drops the strings after fields, so they are read from the source.
     """

@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from safelight.config.effect import choose
+from safelight.config.effect import select_parent_options
 from safelight.config.epochs import number_of
 from safelight.config.phrases import nearest_setting
 from safelight.config.presets import PRESETS
@@ -60,7 +60,7 @@ def apply(
         if settings.get("train.epochs") is not None:
             raise UsageError("train.steps and train.epochs are two lengths of one run. Leave one of the two out.")
         config = replace(config, train=replace(config.train, epochs=None))
-    config, chosen = choose(config, settings, refuse=origin is None)
+    config, chosen = select_parent_options(config, settings, refuse=origin is None)
     for line in chosen:
         say(line)
     if "data.image_size" in settings and not {"model.attention", "model.widths"} & settings.keys():
@@ -78,12 +78,12 @@ def _with_attention_on_the_same_levels(config: Config, before: Config) -> Config
 
 def _set(config: Config, key: str, value: Any, where: str) -> Config:
     section_name, _, name = key.partition(".")
-    known = types_of_fields()
-    if first := next((name for name in known if name.startswith(f"{key}.")), None):
+    hints = types_of_fields()
+    if first := next((name for name in hints if name.startswith(f"{key}.")), None):
         raise UsageError(f"{key} is {_shown(value)}{where}, but it is a section: set what is in it, such as {first}.")
-    if key not in known:
-        raise UsageError(f"There is no setting {key!r}{where}{nearest_setting(key, known)}")
-    value = convert(key, value, known[key], where)
+    if key not in hints:
+        raise UsageError(f"There is no setting {key!r}{where}{nearest_setting(key, hints)}")
+    value = convert(key, value, hints[key], where)
     section = replace(getattr(config, section_name), **{name: value})
     return replace(config, **{section_name: section})
 
@@ -171,10 +171,10 @@ def _near_word(value: Any, hint: Any) -> str:
     return nearest(value if isinstance(value, str) else _shown(value), words)
 
 
-def nearest(word: str, known: Any) -> str:
+def nearest(word: str, choices: Any) -> str:
     """The end of a sentence: '. Did you mean …?' or a full stop."""
-    leaves = {k.rpartition(".")[2]: k for k in map(str, known)}
-    close = difflib.get_close_matches(word, [*map(str, known)], 1, 0.6)
+    leaves = {k.rpartition(".")[2]: k for k in map(str, choices)}
+    close = difflib.get_close_matches(word, [*map(str, choices)], 1, 0.6)
     close = close or [leaves[leaf] for leaf in difflib.get_close_matches(word.rpartition(".")[2], leaves, 1, 0.6)]
     return f". Did you mean {close[0]!r}?" if close else "."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from safelight.config.aliases import ALREADY, INSTEAD, SWITCHES, setting_of, value_of
+from safelight.config.aliases import ALREADY_DONE, INSTEAD_OF_FLAG, SWITCHES, setting_of, value_of
 from safelight.config.presets import FLAGS
 from safelight.errors import UsageError
 
@@ -24,14 +24,14 @@ def translate(arguments: Sequence[str], flags: Collection[str]) -> tuple[list[st
             ours.append(word)
             continue
         key = setting_of(name)
-        if name in INSTEAD:
-            raise UsageError(f"There is no --{name.replace('_', '-')} here. {INSTEAD[name]}")
-        if name in ALREADY or name in SWITCHES:
+        if name in INSTEAD_OF_FLAG:
+            raise UsageError(f"There is no --{name.replace('_', '-')} here. {INSTEAD_OF_FLAG[name]}")
+        if name in ALREADY_DONE or name in SWITCHES:
             given = value if equals else words.pop(0) if words and words[0].lower() in TRUE + FALSE else "true"
             if given.lower() in FALSE:
                 notes.append(f"Left out {word}.")
-            elif name in ALREADY:
-                notes.append(f"Left out {word}: {ALREADY[name]}")
+            elif name in ALREADY_DONE:
+                notes.append(f"Left out {word}: {ALREADY_DONE[name]}")
             elif key is not None:
                 ours += _in_our_words(key, SWITCHES[name][1], flags, word, notes)
         elif key is None or not (equals or words):

@@ -11,6 +11,7 @@ Prediction = Literal["v_prediction", "epsilon", "sample", "flow", "edm"]
 Loss = Literal["l2", "l1", "huber"]
 Weighting = Literal["none", "min-snr", "edm"]
 Features = Literal["lite0", "inception"]
+WARMUP_SHARE = 0.08  # of the run, where optimizer.warmup is unset
 COMPONENTS: dict[str, int] = {"lite0": 64, "inception": 0}
 """Principal directions that distances are usually taken in; 0: all. In fewer than all 2,048 it is not FID."""
 RateSchedule = Literal["cosine", "linear", "constant", "inverse-sqrt", "edm2", "wsd"]
@@ -110,7 +111,8 @@ class Model:
     compile_mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     """Mode of torch.compile."""
     initialisation: Literal["default", "xavier", "kaiming"] = "default"
-    """Of convolutions and linear layers: `default` of PyTorch, `xavier` or `kaiming` (uniform, biases 0)."""
+    """Initialisation of convolutions and linear layers: `default` of PyTorch, `xavier` or `kaiming` (uniform, biases
+    0)."""
     channels_last: bool = False
     """Lay images out pixel by pixel, all channels together: faster convolutions on most GPUs."""
     init: str | None = None
@@ -352,7 +354,7 @@ class Config:
     log: Log = field(default_factory=Log)
 
 
-BELONGS: dict[str, dict[Any, tuple[str, ...]]] = {
+EFFECTIVE_ONLY_WITH: dict[str, dict[Any, tuple[str, ...]]] = {
     "model.conditional": {True: ("model.label_drop", "sample.guidance")},
     "model.compile": {True: ("model.compile_mode",)},
     "diffusion.loss": {"huber": ("diffusion.huber_delta",)},

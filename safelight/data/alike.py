@@ -13,7 +13,7 @@ NEIGHBOURS = 3  # compared with each image in every sorted order
 TURNS = (0, 9, 18, 27, 36, 45, 54)  # sorted by other bits each time: two near hashes agree in the leading ones of one
 CORRELATION = 0.995  # of the pixels of two pictures that are one; docs/data.md has what this finds and what not
 SIDE = 32  # pixels at which they are compared: at finer sizes, compression noise would make them differ
-MOST = 100_000  # pairs that are kept
+MAX_PAIRS = 100_000  # pairs that are kept
 _CHUNK = 1024
 
 
@@ -24,9 +24,9 @@ def find_alike(rows: np.ndarray, pixels: np.ndarray) -> np.ndarray:
     for candidates in _candidates(np.asarray(rows["dhash"])[textured]):
         new = [pair for pair in map(tuple, np.sort(textured[candidates], axis=1).tolist()) if pair not in pairs]
         pairs.update(_confirmed(np.array(new, np.int64).reshape(-1, 2), rows, pixels))
-        if len(pairs) >= MOST:
+        if len(pairs) >= MAX_PAIRS:
             break
-    return np.array(sorted(pairs)[:MOST], "<i4").reshape(-1, 2)
+    return np.array(sorted(pairs)[:MAX_PAIRS], "<i4").reshape(-1, 2)
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:

@@ -114,7 +114,7 @@ class Batches:
         for place in np.flatnonzero(np.isin(ids, quarantined)):
             healthy = np.setdiff1d(self._groups[groups[place]], quarantined)
             assert len(healthy), "every image of a group is in quarantine"
-            word = _words(derive_seed(self._seed, "replacement"), int(positions[place]), 1)[0]
+            word = _random_uint64(derive_seed(self._seed, "replacement"), int(positions[place]), 1)[0]
             ids[place] = healthy[int(word % np.uint64(len(healthy)))]
 
     def _groups_of(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +128,7 @@ class Batches:
             return turns, rounds
         first, last = rounds[0], rounds[-1]
         width = -(-count // 4)  # blocks of four words
-        words = _words(derive_seed(self._seed, "balance"), int(first) * width, int(last - first + 1) * width)
+        words = _random_uint64(derive_seed(self._seed, "balance"), int(first) * width, int(last - first + 1) * width)
         orders = words.reshape(-1, width * 4)[:, :count].argsort(axis=1, kind="stable")
         return orders[rounds - first, turns], rounds
 
@@ -140,7 +140,7 @@ class Batches:
             count = len(self._groups[group])
             where = (turn,) if len(self._groups) == 1 else (turn, group)
             # NumPy guarantees the raw stream of Philox, but not the result of permutation().
-            words = _words(derive_seed(self._seed, "order", *where), 0, -(-count // 4))[:count]
+            words = _random_uint64(derive_seed(self._seed, "order", *where), 0, -(-count // 4))[:count]
             drawn = self._orders[group, turn] = np.argsort(words, kind="stable")
             if len(self._orders) > self._kept:
                 self._orders.popitem(last=False)
@@ -148,7 +148,7 @@ class Batches:
 
     def _numbers(self, stream: str, step: int, start: int, stop: int) -> np.ndarray:
         """Four numbers in [0, 1) for each of these rows, by its place among all samples of the run."""
-        words = _words(derive_seed(self._seed, stream), step * self._batch_size + start, stop - start)
+        words = _random_uint64(derive_seed(self._seed, stream), step * self._batch_size + start, stop - start)
         return (words >> np.uint64(11)).reshape(-1, 4) * 2.0**-53
 
 
@@ -171,6 +171,6 @@ def scale(pixels: np.ndarray) -> np.ndarray:
     return np.subtract(scaled, np.float32(1), out=scaled)
 
 
-def _words(philox_key: int, block: int, blocks: int) -> np.ndarray:
+def _random_uint64(philox_key: int, block: int, blocks: int) -> np.ndarray:
     """Words 4 * block to 4 * (block + blocks) of one stream: any part of it can be had without the rest."""
     return np.asarray(np.random.Philox(key=philox_key).advance(block).random_raw(4 * blocks), np.uint64)

@@ -86,7 +86,7 @@ def earlier_caches(folder: Path) -> list[Path]:
 
 
 def open_cache(folder: Path) -> Images | None:
-    """None if there is none or it does not verify. Takes milliseconds and no memory, however many images."""
+    """None if there is no cache or it does not verify. Takes milliseconds and no memory, however many images."""
     try:
         manifest = read_manifest(folder)
         if manifest is None:
@@ -201,7 +201,7 @@ def forget_old(folder: Path) -> None:
 
 
 def seal(folder: Path, manifest: dict[str, Any]) -> None:
-    """The last file: without it the folder is no cache."""
+    """The last file: without it the folder is not a cache."""
     present = [name for name in (PIXELS, LABELS, ROWS, NEAR, NAMES) if (folder / name).is_file()]
     manifest = manifest | {
         "version": VERSION,

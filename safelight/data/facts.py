@@ -15,7 +15,7 @@ MARKS = {"grey": GREY, "transparent": TRANSPARENT, "turned": TURNED}
 BLANK_DEVIATION = 2.0  # levels: below this an image is one colour, but for the noise of its compression
 CROPPED_SHARE = 0.25  # of a picture's area: losing more is reported
 EXTREMES = 12  # rows that are kept of each kind
-COMMON = 5  # sizes that are named
+MAX_NAMED_SIZES = 5  # sizes that are named
 PART = 4096
 
 
@@ -125,7 +125,7 @@ def _spread(values: np.ndarray) -> tuple[int, int, int]:
 
 def _common(width: np.ndarray, height: np.ndarray) -> list[tuple[int, int, int]]:
     sizes, counts = np.unique(width << 32 | height, return_counts=True)
-    most = np.argsort(-counts, kind="stable")[:COMMON]
+    most = np.argsort(-counts, kind="stable")[:MAX_NAMED_SIZES]
     return [(int(sizes[i]) >> 32, int(sizes[i]) & 0xFFFFFFFF, int(counts[i])) for i in most]
 
 

@@ -27,7 +27,7 @@ class Images:
     fingerprint: str
     """sha256 over the shape and bytes of the pixels and the labels, in order."""
     names: Names | None = None
-    """File of each image, relative to its source; None where there are no files."""
+    """File of each image, relative to its source; None if there are no files."""
     rejected: Sequence[tuple[str, str]] = ()
     """(file, reason) of every file that was left out."""
     rows: np.ndarray | None = None
@@ -77,7 +77,7 @@ class Images:
                     )
 
 
-USUAL_SHARE, ENOUGH = 0.05, 400  # held out unless it is said otherwise, of sets of so many images
+USUAL_SHARE, MIN_IMAGES_TO_HOLD_OUT = 0.05, 400  # held out unless it is said otherwise, of sets of so many images
 
 
 def hold_out(images: Images, share: float | None) -> tuple[np.ndarray | None, np.ndarray]:
@@ -86,7 +86,7 @@ def hold_out(images: Images, share: float | None) -> tuple[np.ndarray | None, np
     The content alone decides: copies of one picture fall on one side, and adding files moves none of the others.
     """
     if share is None:
-        share = USUAL_SHARE if len(images) >= ENOUGH and images.rows is not None else 0.0
+        share = USUAL_SHARE if len(images) >= MIN_IMAGES_TO_HOLD_OUT and images.rows is not None else 0.0
     if share == 0:
         return None, np.empty(0, np.int64)
     assert images.rows is not None, "only prepared images can be split"

@@ -67,7 +67,7 @@ class Listing:
             yield SourceFile(os.fsdecode(name), size, modified, label and os.fsdecode(label)), row
 
     def new_names(self) -> Iterator[str]:
-        """Of the entries that the earlier cache does not have, in the same order."""
+        """The names of the entries that the earlier cache does not have, in the same order."""
         for (name,) in self._database.execute("SELECT name FROM entry WHERE earlier IS NULL ORDER BY name"):
             yield os.fsdecode(name)
 

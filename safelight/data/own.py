@@ -56,7 +56,7 @@ class Own:
 
     source: str
     side: int | None
-    """Of all of them, where all are squares of one size."""
+    """The side of all of them, if all are squares of one size."""
 
 
 def keep(data: Any, settings: Data, say: Say) -> Own:
@@ -115,9 +115,9 @@ def _range_of(images: list[np.ndarray]) -> Range:
     if all(pixels.dtype == np.uint8 for pixels in images):
         return BYTES
     low, high = min(float(pixels.min()) for pixels in images), max(float(pixels.max()) for pixels in images)
-    for known in RANGES:
-        if known.low - SLACK <= low and high <= known.high + SLACK:
-            return known
+    for value_range in RANGES:
+        if value_range.low - SLACK <= low and high <= value_range.high + SLACK:
+            return value_range
     raise DataError(
         f"The images have values from {low:g} to {high:g}, which is none of [0, 1], [-1, 1] and 0 to 255. Scale them "
         "to [-1, 1], or pass bytes (uint8)."

@@ -94,7 +94,7 @@ def _sha256(text: str) -> str:
 
 
 def _readable_now(images: Images, folder: Path, data: Data) -> bool:
-    """Whether a file that could not be had, or not within the limits of then, can be read now."""
+    """Whether a file that could not be had, or not within the earlier limits, can be read now."""
     if not isinstance(images.names, Names) or not images.rejected:
         return False
     then = (cache.read_manifest(folder) or {}).get("limits", {})

@@ -13,8 +13,8 @@ Line = tuple[str, str]
 BAR = 24
 MARKS = {"grey": "grey", "transparent": "transparent", "turned": "turned upright", "blank": "of one colour"}
 CLASSES = 20  # that are shown one by one
-FEW = 1000  # images, below which a model learns them by heart rather than what they have in common
-COPIES, LOST, SMALL, NARROW, UNEVEN = 0.01, 0.25, 0.1, 64, 10.0
+FEW_IMAGES = 1000  # images, below which a model learns them by heart rather than what they have in common
+MAX_SHARE_OF_COPIES, MAX_SHARE_LOST, MAX_SHARE_SMALL, MIN_LEVELS, MAX_CLASS_RATIO = 0.01, 0.25, 0.1, 64, 10.0
 
 
 def summary(images: Images, data: Data) -> dict[str, Any]:
@@ -65,10 +65,10 @@ def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
             f"({data.max_bad:.0%}) allows: training would refuse this set."
         )
     different = images - found["duplicates"]
-    if found["duplicates"] > COPIES * images:
-        left = f", which leaves {different:,} different image{'s' * (different != 1)}" if different < FEW else ""
+    if found["duplicates"] > MAX_SHARE_OF_COPIES * images:
+        left = f", which leaves {different:,} different image{'s' * (different != 1)}" if different < FEW_IMAGES else ""
         yield f"Copies: {found['duplicates']:,}{left}. What is seen twice is learnt by heart first. Remove them."
-    if different < FEW:
+    if different < FEW_IMAGES:
         yield (
             f"Few: {different:,}. A model learns so few images by heart. More of them help most; "
             "--set data.flip=true and data.random_crop=0.1 help a little."
@@ -77,23 +77,23 @@ def remarks(found: Mapping[str, Any], data: Data) -> Iterator[str]:
         yield f"In several classes: {found['in_two_classes']:,}. Their labels contradict each other."
     if found["blank"]:
         yield f"Of one colour: {found['blank']:,}. They teach nothing. Remove them if that is not meant."
-    if found["lost"] > LOST and data.fit == "crop":
+    if found["lost"] > MAX_SHARE_LOST and data.fit == "crop":
         yield (
             f"Cropping to squares cuts away {found['lost']:.0%} of the pictures on average. "
             "--set data.fit=pad keeps all of them, with bars."
         )
-    if found["enlarged"] > SMALL * images:
+    if found["enlarged"] > MAX_SHARE_SMALL * images:
         yield (
             f"Smaller than {data.image_size} px and enlarged: {found['enlarged']:,}. The model will learn their blur. "
             "Train at a smaller --image-size, or leave them out."
         )
-    if found["high"] - found["low"] < NARROW:
+    if found["high"] - found["low"] < MIN_LEVELS:
         yield (
             f"All levels lie between {found['low']} and {found['high']} of 255: the images were probably scaled "
             "before they were saved. Save them again with levels from 0 to 255."
         )
     counts = [count for count in found["classes"].values() if count]
-    if len(counts) > 1 and max(counts) > UNEVEN * min(counts) and not data.balance:
+    if len(counts) > 1 and max(counts) > MAX_CLASS_RATIO * min(counts) and not data.balance:
         yield (
             f"The largest class has {max(counts) / min(counts):.0f} times as many images as the smallest. "
             "--set data.balance=true draws all classes equally often."

@@ -13,7 +13,7 @@ from safelight.errors import DataError
 
 KEYS = ("image", "images", "pixel_values", "x", "input")  # of an image, where a dataset returns dictionaries
 CHUNK = 256
-BELOW = -0.05  # no image in [0, 1] reaches below it, unless a sampler overshot a little
+LOWEST_OF_UNIT_RANGE = -0.05  # no image in [0, 1] reaches below it, unless a sampler overshot a little
 OVERSHOOT = 1.5  # what samples that are not clamped may reach; beyond it the range is another one
 RANGES = {"[0, 1]": (0.0, 1.0), "[-1, 1]": (-1.0, 1.0)}
 
@@ -70,10 +70,10 @@ class PixelRange:
                 "Pass bytes (uint8), or scale them."
             )
         if self._floats is None:
-            if lowest >= BELOW and highest > OVERSHOOT:
+            if lowest >= LOWEST_OF_UNIT_RANGE and highest > OVERSHOOT:
                 raise DataError(f"The {self._of} have values from {lowest:.4g} to {highest:.4g}: scale them to [0, 1].")
-            self._floats = "[0, 1]" if lowest >= BELOW else "[-1, 1]"
-        elif self._floats == "[0, 1]" and lowest < 10 * BELOW:
+            self._floats = "[0, 1]" if lowest >= LOWEST_OF_UNIT_RANGE else "[-1, 1]"
+        elif self._floats == "[0, 1]" and lowest < 10 * LOWEST_OF_UNIT_RANGE:
             raise DataError(
                 f"The {self._of} were taken as [0, 1], and now there is a value of {lowest:.4g}. "
                 'Pass value_range="[-1, 1]" if that is their range.'

@@ -23,13 +23,13 @@ Test = Literal[
     "shape of the loss",
 ]
 RATE = 0.01  # of the healthy runs may have a false alarm
-SHARE = RATE / len(get_args(Test))
+FALSE_ALARM_SHARE = RATE / len(get_args(Test))
 
 
 def allowed(test: Test, look: int = 1) -> float:
     """The chance that a healthy run fails the test at this look."""
     del test  # all have equal shares; the name says which test spends it
-    return SHARE * 6 / (math.pi * max(look, 1)) ** 2
+    return FALSE_ALARM_SHARE * 6 / (math.pi * max(look, 1)) ** 2
 
 
 def bound(test: Test, look: int = 1, tests: int = 1) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from safelight.diagnosis.run_history import ReadingSource
-from safelight.vocabulary import LEARNING_RATE, LOSS, LOSS_AT_LEVEL, PROBE_RAW, SKILL_AT_LEVEL, Signal
+from safelight.vocabulary import FIXED_SET_LOSS_RAW, LEARNING_RATE, LOSS, LOSS_AT_LEVEL, SKILL_AT_LEVEL, Signal
 
 State = Literal["falling", "level", "rising", "unclear"]
 BANDS = {"low noise": range(5), "medium noise": range(5, 11), "high noise": range(11, 16)}
@@ -21,12 +21,13 @@ WORTH = 0.01
 pays nowhere; training curves follow power laws, so the doubling is their unit."""
 HIDDEN = 0.05
 """The most that a level curve may gain in a doubling for all that its scatter tells: with more, nothing is said."""
-SURE = 2.33  # standard errors of Kendall's statistic: one level curve in a hundred is called falling
+FALLING_Z = 2.33  # standard errors of Kendall's statistic: one level curve in a hundred is called falling
 RECENT = 2 / 3  # of the steps so far: where the window begins. A half would see a fall long after it has ended
-LEAST = 6  # looks in a window; with five, no order of them is rarer than one in a hundred
+MIN_LOOKS = 6  # looks in a window; with five, no order of them is rarer than one in a hundred
 PIECES = 64  # spans that readings of every step are averaged in
 AT_END = 4  # looks whose median is the level of the end
-WHOLE, DECAYED = 0.5, 0.25  # of the highest learning rate: before, it was as planned; below, it holds the loss still
+WHOLE_RATE_SHARE = 0.5  # of the highest learning rate: before, it was as planned
+DECAYED_RATE_SHARE = 0.25  # below, it holds the loss still
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of all bands, by one family of signals."""
+    """The progress of all bands, by one family of signals."""
 
     signal: str | None = None
-    """What was looked at; None where it is too early to say."""
+    """What was looked at; None if it is too early to say."""
     bands: tuple[Band, ...] = ()
     learning_rate: float | None = None
     """The latest, where it has decayed."""
@@ -110,13 +111,13 @@ def progress(readings: ReadingSource) -> Progress:
     """By the best evidence there is: paired readings of the fixed set by noise level, else the loss of the batches by
     noise level, else what is known of all levels together."""
     recorded, rates = set(readings.signals()), _rates(readings)
-    for family in (SKILL_AT_LEVEL, LOSS_AT_LEVEL, PROBE_RAW, LOSS):
+    for family in (SKILL_AT_LEVEL, LOSS_AT_LEVEL, FIXED_SET_LOSS_RAW, LOSS):
         names = {name: [f"{family.name}/{level:02d}" for level in levels] for name, levels in BANDS.items()}
         names = names if family.family else {EVERYWHERE: [family.name]}
-        known = {
+        looks_at = {
             name: _looks(readings, family, [each for each in of if each in recorded]) for name, of in names.items()
         }
-        bands = [band for name, looks in known.items() if (band := _judge(name, looks, rates)) is not None]
+        bands = [band for name, looks in looks_at.items() if (band := _judge(name, looks, rates)) is not None]
         if bands:
             decayed = rates.latest if rates is not None and rates.has_decayed else None
             return Progress(family.name, tuple(bands), decayed)
@@ -138,12 +139,12 @@ def _rates(readings: ReadingSource) -> _Rates | None:
     rates = np.where(np.isfinite(rates), rates, 0.0)
     if not len(rates) or not rates.max() > 0:
         return None
-    whole = steps[rates >= WHOLE * rates.max()]
-    return _Rates(float(rates[-1]), bool(rates[-1] <= DECAYED * rates.max()), int(whole[-1]) + 1)
+    whole = steps[rates >= WHOLE_RATE_SHARE * rates.max()]
+    return _Rates(float(rates[-1]), bool(rates[-1] <= DECAYED_RATE_SHARE * rates.max()), int(whole[-1]) + 1)
 
 
 def _looks(readings: ReadingSource, family: Signal, names: Sequence[str]) -> _Looks:
-    """Of the levels of a band together, each as important as the others."""
+    """The readings of the levels of a band together, each as important as the others."""
     series = [_finite(*readings.raw(name)) for name in names]
     series = [(steps, numbers) for steps, numbers in series if len(steps)]
     if not series:
@@ -154,14 +155,14 @@ def _looks(readings: ReadingSource, family: Signal, names: Sequence[str]) -> _Lo
     shares = [_share(numbers[np.isin(steps, common)], family) for steps, numbers in series if len(common)]
     losses = np.mean(shares, 0) if shares else np.zeros(0)
     steps = common + 1
-    return _Looks(steps, losses) if family in (SKILL_AT_LEVEL, PROBE_RAW) else _average(steps, losses)
+    return _Looks(steps, losses) if family in (SKILL_AT_LEVEL, FIXED_SET_LOSS_RAW) else _average(steps, losses)
 
 
 def _finite(steps: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each step once: a page may be shown a record that nobody of ours wrote."""
-    known = np.isfinite(numbers) & (steps >= 0)
-    steps, places = np.unique(steps[known], return_index=True)
-    return steps, numbers[known][places].astype(np.float64)
+    usable = np.isfinite(numbers) & (steps >= 0)
+    steps, places = np.unique(steps[usable], return_index=True)
+    return steps, numbers[usable][places].astype(np.float64)
 
 
 def _share(numbers: np.ndarray, family: Signal) -> np.ndarray:
@@ -171,7 +172,7 @@ def _share(numbers: np.ndarray, family: Signal) -> np.ndarray:
 
 
 def _average(steps: np.ndarray, losses: np.ndarray) -> _Looks:
-    """Of batches that draw other images, timesteps and noise each time: means over spans of equal length."""
+    """Losses of batches that draw other images, timesteps and noise each time: means over spans of equal length."""
     if len(steps) <= PIECES:
         return _Looks(steps, losses)
     piece = (np.arange(len(steps)) * PIECES) // len(steps)
@@ -192,14 +193,14 @@ def _judge(name: str, looks: _Looks, rates: _Rates | None) -> Band | None:
 
 def _trend(looks: _Looks) -> tuple[State, float] | None:
     """(state, gain per doubling of the steps) by the slopes between all pairs of looks in the newest third."""
-    if len(looks.steps) < LEAST:
+    if len(looks.steps) < MIN_LOOKS:
         return None
-    start = min(int(np.searchsorted(looks.steps, RECENT * looks.steps[-1])), len(looks.steps) - LEAST)
+    start = min(int(np.searchsorted(looks.steps, RECENT * looks.steps[-1])), len(looks.steps) - MIN_LOOKS)
     doublings, losses = np.log2(looks.steps[start:]), looks.losses[start:]
     one, two = np.triu_indices(len(losses), 1)
     slopes = np.sort((losses[one] - losses[two]) / (doublings[two] - doublings[one]))
     count = len(losses)
-    reach = SURE * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)  # of Kendall's statistic without a trend
+    reach = FALLING_Z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)  # of Kendall's statistic without a trend
     low = float(slopes[max(0, math.floor((len(slopes) - reach) / 2))])
     high = float(slopes[min(len(slopes) - 1, math.ceil((len(slopes) + reach) / 2))])
     gain = float(np.median(slopes))
@@ -210,7 +211,7 @@ def _trend(looks: _Looks) -> tuple[State, float] | None:
 
 def _level_since(looks: _Looks) -> int:
     """The first look after which no more was gained than a doubling has to be worth. Medians of three: one look that
-    fluctuates is no fall."""
+    fluctuates is not a fall."""
     padded = np.concatenate([looks.losses[:1], looks.losses, looks.losses[-1:]])
     smooth = np.median([padded[:-2], padded[1:-1], padded[2:]], 0)
     above = np.flatnonzero(smooth > np.median(looks.losses[-AT_END:]) + WORTH)

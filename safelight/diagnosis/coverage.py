@@ -62,7 +62,7 @@ class Coverage(NamedTuple):
     """By the code of every other rule: the names of what it lacks, as they would be recorded."""
     arguments: dict[str, tuple[str, ...]]
     """By the code of those that a loop could help: what it would have to pass."""
-    refused: Mapping[str, str] = MappingProxyType({})
+    unable: Mapping[str, str] = MappingProxyType({})
     """By the code of those that did not look for another reason: that reason."""
 
     def words(self) -> str:
@@ -75,7 +75,7 @@ class Coverage(NamedTuple):
         return f"{count}The others need the training itself."
 
     def advice(self) -> Advice | None:
-        """What a watched loop should pass so that more rules can look; None where nothing would help."""
+        """What a watched loop should pass so that more rules can look; None if nothing would help."""
         useful = [each for each in self.arguments.values() if not set(each) & set(OPTIONAL)]
         wanted = sorted(set().union(*useful), key=ORDER.index)
         return Advice(tuple(wanted), len(useful)) if useful else None
@@ -125,13 +125,13 @@ def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded = set(run.record.signals())
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
-    refused = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _refusal(rule, run))}
+    unable = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _inability(rule, run))}
     helped = {code: _arguments(names, recorded) for code, names in missing.items()}
     helped = {code: arguments for code, arguments in helped.items() if arguments}
-    return Coverage(len(found), len(found) - len(missing) - len(refused), missing, helped, refused)
+    return Coverage(len(found), len(found) - len(missing) - len(unable), missing, helped, unable)
 
 
-def _refusal(rule: Rule, run: RunHistory) -> str | None:
+def _inability(rule: Rule, run: RunHistory) -> str | None:
     """Why a rule cannot look, though what it needs was recorded: not often enough, or in a log that is too coarse."""
     if run.spacing is not None and rule.logs is None:
         return NO_LOG

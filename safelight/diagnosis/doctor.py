@@ -26,7 +26,7 @@ from safelight.record.history import open_history
 from safelight.run import RunFolder, open_recorded
 from safelight.vocabulary import LOSS
 
-LATER = 64  # steps: some causes are checked less often than their consequences
+CONSEQUENCE_LAG = 64  # steps: some causes are checked less often than their consequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Diagnosis:
     coverage: Coverage
     skill: SkillSummary | None = None
     watched: bool = False
-    """A loop that is not ours, which could pass more."""
+    """A user's loop, which could pass more."""
     progress: Progress | None = None
     """Whether it has converged; None before anything is trained."""
     samples: str | None = None
@@ -84,7 +84,7 @@ class Diagnosis:
 
 
 class Findings(list[Finding]):
-    """The worst first; empty where nothing was found. How much that is worth, its verdict and coverage say."""
+    """The worst first; empty if nothing was found. How much that is worth, its verdict and coverage say."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis.findings)
@@ -112,8 +112,8 @@ def diagnose_losses(losses: Sequence[float]) -> Diagnosis:
         raise UsageError(f"losses should be one number for each step; they have the shape {numbers.shape}.")
     broken = [(int(step), "nonfinite", {}) for step in np.flatnonzero(~np.isfinite(numbers))]
     readings = InMemoryReadings({LOSS.name: (np.arange(len(numbers)), numbers)}, broken)
-    known = RunHistory(readings)
-    return Diagnosis(examine(known), coverage(known), watched=True, progress=progress(readings))
+    run = RunHistory(readings)
+    return Diagnosis(examine(run), coverage(run), watched=True, progress=progress(readings))
 
 
 def is_foreign(path: Path) -> bool:
@@ -125,10 +125,10 @@ def is_foreign(path: Path) -> bool:
 def diagnose_log(path: str | Path, loss: str | None = None) -> Diagnosis:
     """By the rules that its readings are enough for. `loss`: the column that is the loss."""
     log = read_log(Path(path), loss)
-    known = RunHistory(log.readings, spacing=log.summary.spacing)
-    looked = coverage(known)
-    able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.refused)
-    found, explained = examine_all(known, able)
+    run = RunHistory(log.readings, spacing=log.summary.spacing)
+    looked = coverage(run)
+    able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.unable)
+    found, explained = examine_all(run, able)
     trend = progress(log.readings) if log.summary.spacing.single else None
     return Diagnosis(found, looked, progress=trend, explained=explained, log=log.summary)
 
@@ -137,16 +137,16 @@ def diagnose_run(run: str | Path) -> Diagnosis:
     folder = open_recorded(Path(run))
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
-        known = RunHistory(history, config, folder.status())
+        run_history = RunHistory(history, config, folder.status())
         skill, converged = skill_summary(history), progress(history)
-        looked, samples = coverage(known), describe_samples(known)
-        findings, explained = examine_all(known)
-        can_pass_more = config is None and not known.status.get("captured")
+        looked, samples = coverage(run_history), describe_samples(run_history)
+        findings, explained = examine_all(run_history)
+        can_pass_more = config is None and not run_history.status.get("captured")
         return Diagnosis(findings, looked, skill, can_pass_more, converged, samples, explained)
 
 
 def diagnose_trial(run: RunHistory) -> Diagnosis:
-    """Of a few trial steps, before anything is trained: what is wrong at their end."""
+    """What is wrong at the end of a few trial steps, before anything is trained."""
     found, explained = examine_all(run)
     return Diagnosis([each for each in found if each.over is None], coverage(run), explained=explained)
 
@@ -229,11 +229,11 @@ def _reached(causes: list[list[int]], place: int) -> set[int]:
 
 def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool:
     """An earlier cause explains what came with it or after it; a later one does not."""
-    if other is rule or cause.severity == "info" or cause.step > finding.step + LATER:
+    if other is rule or cause.severity == "info" or cause.step > finding.step + CONSEQUENCE_LAG:
         return False
     if other.is_damage and not rule.is_damage:
         return False  # what is left of the model is a consequence itself
-    if rule.is_damage and cause.over is not None and finding.step > cause.over + LATER:
+    if rule.is_damage and cause.over is not None and finding.step > cause.over + CONSEQUENCE_LAG:
         return False  # the run had recovered
     if "*" in rule.explained_by and "*" not in other.explained_by:
         return True

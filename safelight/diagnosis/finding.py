@@ -14,9 +14,9 @@ Safety = Literal["safe", "unsafe", "manual"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 
 
-def urgency(over: int | None, severity: Severity, step: int) -> tuple[bool, int, int]:
+def urgency(ended_at: int | None, severity: Severity, step: int) -> tuple[bool, int, int]:
     """What findings are sorted by: the worst first, then the earliest, and what is over last."""
-    return over is not None, ORDER.index(severity), step
+    return ended_at is not None, ORDER.index(severity), step
 
 
 def subsystem_of(cause: str) -> str:
@@ -30,7 +30,10 @@ class Evidence:
     signal: str
     value: float | str
     steps: tuple[int, int] | None = None
-    usual: str | None = None  # what a healthy run has there
+    healthy_range: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"signal": self.signal, "value": self.value, "steps": self.steps, "usual": self.healthy_range}
 
     def rounded(self) -> Evidence:
         return self if isinstance(self.value, str) else replace(self, value=round_number(self.value))
@@ -73,5 +76,6 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(self)
+        found["evidence"] = tuple(each.to_json() for each in self.evidence)
         found["subsystem"] = self.subsystem
         return replace_nonfinite(found, json.dumps)

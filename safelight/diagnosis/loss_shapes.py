@@ -16,12 +16,12 @@ from safelight.diagnosis.budget import allowed, bound
 
 TEST = "shape of the loss"
 SHAPES = 4  # jumps, rises, oscillation and divergence share its budget
-LEAST = 32  # losses before a jump
+MIN_LOSSES_BEFORE = 32  # losses before a jump
 BEFORE = 128  # losses that a jump is compared with, where there are as many
-LASTS = 8  # losses in a row
-SETTLED = 1.5  # first half of these over the second; learning that sets in at once has 2 and more
+MIN_LOSSES_IN_ROW = 8  # losses in a row
+SETTLING_RATIO = 1.5  # first half of these over the second; learning that sets in at once has 2 and more
 BLOCKS = 8  # that a slow rise is looked for in
-SHORTEST = 16  # losses of a block
+MIN_BLOCK = 16  # losses of a block
 WAVES = (4, 8, 16, 32, 64)  # losses whose mean is one point of a wave
 SWINGS = 4  # up, down, up, down
 
@@ -31,7 +31,7 @@ class Jump:
     """Places in the curve; the loss in the middle of what came before it, and of the steps after it."""
 
     first: int
-    over: int | None
+    ended_at: int | None
     before: float
     after: float
 
@@ -59,7 +59,7 @@ class Oscillation:
 
 def is_judged(losses: np.ndarray) -> bool:
     """Whether logarithms may be taken: an error is above 0."""
-    return len(losses) > LEAST and bool(np.isfinite(losses).all() and (losses > 0).all())
+    return len(losses) > MIN_LOSSES_BEFORE and bool(np.isfinite(losses).all() and (losses > 0).all())
 
 
 def jumps_up(losses: np.ndarray, factor: float) -> Jump | None:
@@ -76,22 +76,22 @@ def jumps_down(losses: np.ndarray, factor: float, gap: float) -> Jump | None:
 
 
 def _has_settled(losses: np.ndarray, place: int) -> bool:
-    first, second = losses[place : place + LASTS].reshape(2, -1)
-    return bool(np.median(first) < SETTLED * np.median(second))
+    first, second = losses[place : place + MIN_LOSSES_IN_ROW].reshape(2, -1)
+    return bool(np.median(first) < SETTLING_RATIO * np.median(second))
 
 
 def _leaves(numbers: np.ndarray, gap: float) -> np.ndarray:
     """Whether the next ones from each place on are all above those before it, by more than chance allows."""
     hits = np.zeros(len(numbers), bool)
-    for reach in (LEAST, BEFORE):
-        count = len(numbers) - reach - LASTS + 1
+    for reach in (MIN_LOSSES_BEFORE, BEFORE):
+        count = len(numbers) - reach - MIN_LOSSES_IN_ROW + 1
         if count < 1:
             continue
         places = np.arange(reach, reach + count)
         highest = sliding_window_view(numbers, reach)[:count].max(1)
-        lowest = sliding_window_view(numbers, LASTS)[reach:].min(1)
+        lowest = sliding_window_view(numbers, MIN_LOSSES_IN_ROW)[reach:].min(1)
         # That 8 of equal draws are the highest of all has the chance of one choice; a look is at `reach` places.
-        chance = reach / math.comb(reach + LASTS, LASTS)
+        chance = reach / math.comb(reach + MIN_LOSSES_IN_ROW, MIN_LOSSES_IN_ROW)
         is_fair = [chance <= allowed(TEST, look) / (2 * SHAPES) for look in range(len(numbers) // reach + 1)]
         hits[places] |= (lowest > highest + gap) & np.array(is_fair)[places // reach]
     return hits
@@ -99,25 +99,25 @@ def _leaves(numbers: np.ndarray, gap: float) -> np.ndarray:
 
 def _jump(losses: np.ndarray, place: int, sign: int) -> Jump:
     """A jump ends where the middle of 8 losses is back among those of before."""
-    edge = (sign * losses[place - LEAST : place]).max()
-    middles = np.median(sliding_window_view(sign * losses[place:], LASTS), axis=1)
+    edge = (sign * losses[place - MIN_LOSSES_BEFORE : place]).max()
+    middles = np.median(sliding_window_view(sign * losses[place:], MIN_LOSSES_IN_ROW), axis=1)
     back = np.flatnonzero(middles <= edge)
-    over = place + int(back[0]) if len(back) else None
-    after = losses[place : min(place + BEFORE, len(losses) if over is None else over)]
-    return Jump(place, over, float(np.median(losses[place - LASTS : place])), float(np.median(after)))
+    ended_at = place + int(back[0]) if len(back) else None
+    after = losses[place : min(place + BEFORE, len(losses) if ended_at is None else ended_at)]
+    return Jump(place, ended_at, float(np.median(losses[place - MIN_LOSSES_IN_ROW : place])), float(np.median(after)))
 
 
 def rises(losses: np.ndarray, factor: float) -> Rise | None:
     """The last block against the lowest one before it, by the sum of ranks."""
     width = len(losses) // BLOCKS
-    if width < SHORTEST:
+    if width < MIN_BLOCK:
         return None
     blocks = losses[len(losses) - width * BLOCKS :].reshape(BLOCKS, width)
     middles = np.median(blocks, axis=1)
     lowest = int(middles[:-1].argmin())
     if not middles[-1] > factor * middles[lowest]:
         return None
-    limit = bound(TEST, len(losses) // (BLOCKS * SHORTEST), SHAPES * BLOCKS)
+    limit = bound(TEST, len(losses) // (BLOCKS * MIN_BLOCK), SHAPES * BLOCKS)
     if not rank_sum(blocks[lowest], blocks[-1]) > limit:
         return None
     return Rise(len(losses) - width * (BLOCKS - lowest) + width // 2, float(middles[lowest]), float(middles[-1]))
@@ -133,7 +133,7 @@ def rank_sum(low: np.ndarray, high: np.ndarray) -> float:
 
 def is_above(losses: np.ndarray, place: int) -> bool:
     """Whether those from a place on are above those before it, by more than chance explains."""
-    return rank_sum(losses[:place], losses[place:]) > bound(TEST, len(losses) // LEAST, SHAPES)
+    return rank_sum(losses[:place], losses[place:]) > bound(TEST, len(losses) // MIN_LOSSES_BEFORE, SHAPES)
 
 
 def oscillates(losses: np.ndarray, factor: float) -> Oscillation | None:
@@ -146,7 +146,7 @@ def oscillates(losses: np.ndarray, factor: float) -> Oscillation | None:
             break
         points = logs[len(logs) - count * width :].reshape(count, width).mean(1)
         scatter = float(np.std(np.diff(logs))) / math.sqrt(2)
-        sure = bound(TEST, len(logs) // LEAST, SHAPES * len(WAVES) * count)
+        sure = bound(TEST, len(logs) // MIN_LOSSES_BEFORE, SHAPES * len(WAVES) * count)
         turns = _turns(points, max(math.log(factor), sure * scatter * math.sqrt(2 / width)))
         if len(turns) > 1 and points[turns[0]] > points[turns[1]]:
             turns = turns[1:]  # the first fall is what was learnt

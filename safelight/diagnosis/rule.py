@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 from safelight.checks import Check
 from safelight.diagnosis.advice import for_other_loop
@@ -26,10 +25,11 @@ class Detection:
     ruled_out: tuple[str, ...] = ()
     confidence: float = 1.0
     severity: Severity | None = None
-    """Where it is not the rule's."""
+    """If it is not the rule's."""
     fix: Fix | None = None
-    """Where it is not the rule's."""
-    over: int | None = None
+    """If it is not the rule's."""
+    ended_at: int | None = None
+    """The step from which it is no longer true."""
 
 
 Detector = Callable[[RunHistory], Detection | None]
@@ -98,7 +98,7 @@ class Rule:
             evidence=tuple(each.rounded() for each in detection.evidence if _is_recorded(each)),
             fix=for_other_loop(fix) if run.config is None else fix,
             ruled_out=detection.ruled_out,
-            over=detection.over,
+            over=detection.ended_at,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -113,14 +113,30 @@ class Rule:
         }
 
 
-def error(code: str, cause: str, title: str) -> partial[Rule]:
-    """The heading of a rule, which is called with its page: `error("EMA003", "ema.low-precision", "...")(what=...)`."""
-    return partial(Rule, code, cause, title)
+class Page(TypedDict, total=False):
+    """What a rule says beside its heading: the fields of `Rule`."""
+
+    what: Required[str]
+    why: Required[str]
+    fix: Required[str]
+    detect: Required[Detector]
+    needs: tuple[Need | tuple[Need, ...], ...]
+    similar: str
+    limits: str
+    default_fix: Fix
+    explained_by: str
+    is_damage: bool
+    logs: LogNeed | None
 
 
-def warning(code: str, cause: str, title: str) -> partial[Rule]:
-    """The same where findings are warnings, unless a detector says otherwise."""
-    return partial(Rule, code, cause, title, severity="warning")
+def error_rule(code: str, cause: str, title: str, **page: Unpack[Page]) -> Rule:
+    """A rule whose findings are errors, unless a detector says otherwise: `error_rule("EMA003", …, what="…")`."""
+    return Rule(code, cause, title, **page)
+
+
+def warning_rule(code: str, cause: str, title: str, **page: Unpack[Page]) -> Rule:
+    """A rule whose findings are warnings, unless a detector says otherwise."""
+    return Rule(code, cause, title, severity="warning", **page)
 
 
 def _is_recorded(evidence: Evidence) -> bool:
@@ -173,7 +189,7 @@ def on_episode(
         else:
             text = summary(run, episode)
         found = run.evidence_of(during, episode.last) + run.evidence_of(after)
-        return Detection(episode.first, text, found, ruled_out, over=episode.over if can_end else None)
+        return Detection(episode.first, text, found, ruled_out, ended_at=episode.ended_at if can_end else None)
 
     return detect
 

@@ -17,14 +17,14 @@ from safelight.diagnosis.spacing import Spacing
 from safelight.record.history import RecordedEvent
 from safelight.vocabulary import CHECK, LEARNING_RATE, LOSS, Signal
 
-NOTHING = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
-AWAKE = 16  # updates after which zero layers have moved
-LEARNS = 0.95  # of the error of a network that always predicts 0
+NO_RESPONSE = 1e-6  # change of an output over its length; healthy networks have 0.01 to 0.1 after four updates
+FIRST_RESPONSIVE_UPDATE = 16  # updates after which zero layers have moved
+LEARNING_ERROR_SHARE = 0.95  # of the error of a network that always predicts 0
 # A loss that stays: 160 healthy runs were at 0.57 of their first loss or less after 100 steps, at 0.33 after 200.
-STAYS_KNOWN, STAYS = 200, 500  # steps at more than half of the highest rate; where the rate is not known
-WHOLE = 0.5
+MIN_STEPS_AT_RATE, MIN_STEPS = 200, 500  # steps at more than half of the highest rate; where the rate is not known
+WHOLE_RATE_SHARE = 0.5
 OF_NOISE = (0.9, 1.25)  # mean square of noise is 1; the first prediction may add a little
-UNCHANGED = 0.93  # of the first loss
+UNCHANGED_SHARE = 0.93  # of the first loss
 SCATTER = 0.2  # deviation over the mean: 0.18 by the noise of one image of 64 values; 1 by timesteps, for one image
 Test = Callable[[np.ndarray], np.ndarray]
 ReadingName = Check | Signal | str
@@ -77,29 +77,29 @@ class Episode:
     first: int
     last: int
     looks: int
-    over: int | None
+    ended_at: int | None
     """The step of the next reading, which failed it."""
 
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run as far as it is known; a loop that is not ours has no config."""
+    """A run as far as it is known; a user's loop has no config."""
 
     record: ReadingSource
     config: Config | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     spacing: Spacing | None = None
-    """Of a log that we did not write; None where every step was recorded."""
+    """That of a log that we did not write; None if every step was recorded."""
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
 
     @property
     def planned_steps(self) -> int | None:
-        """The length of the run; None where a loop did not pass it."""
+        """The length of the run; None if a loop did not pass it."""
         planned = self.status.get("steps") if self.config is None else self.config.train.steps
         return planned if isinstance(planned, int) else None
 
     def series(self, reading: ReadingName) -> tuple[np.ndarray, np.ndarray]:
-        """(steps, numbers) of the whole run; empty where it was not recorded."""
+        """(steps, numbers) of the whole run; empty if it was not recorded."""
         name = name_of(reading)
         if name not in self._known:
             self._known[name] = self.record.raw(name)
@@ -122,7 +122,7 @@ class RunHistory:
         return numbers[(steps >= episode.first) & (steps <= episode.last)]
 
     def median(self, reading: ReadingName, episode: Episode) -> float:
-        """Of the numbers of an episode; NaN where it has none."""
+        """The median of the numbers of an episode; NaN if it has none."""
         numbers = self.during(reading, episode)
         return float(np.median(numbers)) if len(numbers) else math.nan
 
@@ -154,36 +154,36 @@ class RunHistory:
         steps, numbers = self.series(reading)
         return episode_of(steps, test(numbers), least)
 
-    def silent(self, first: Check, later: Check) -> Episode | None:
+    def no_response(self, first: Check, later: Check) -> Episode | None:
         """Where the response that was measured at the start is 0, or the last ones of another check are."""
         steps, numbers = self.series(first)
-        if len(numbers) and numbers[-1] < NOTHING:
+        if len(numbers) and numbers[-1] < NO_RESPONSE:
             return Episode(int(steps[-1]), int(steps[-1]), 1, None)
         # A network that has collapsed responds to nothing: that is another cause.
         if not self._learns():
             return None
         steps, numbers = self.series(later)
-        late = steps >= AWAKE
-        return episode_of(steps[late], numbers[late] < NOTHING)
+        late = steps >= FIRST_RESPONSIVE_UPDATE
+        return episode_of(steps[late], numbers[late] < NO_RESPONSE)
 
     def _learns(self) -> bool:
         """Whether the network is better than one that always predicts 0; without that error, better than at first."""
         if len(self.steps(checks.LOSS_MSE)):
-            return self.latest(checks.LOSS_MSE) < LEARNS * self.latest(checks.LOSS_ZERO_MSE)
+            return self.latest(checks.LOSS_MSE) < LEARNING_ERROR_SHARE * self.latest(checks.LOSS_ZERO_MSE)
         losses = self.numbers(LOSS)
-        return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNS * np.median(losses[:8]))
+        return len(losses) > 16 and bool(np.median(losses[-8:]) < LEARNING_ERROR_SHARE * np.median(losses[:8]))
 
-    def evidence(self, reading: ReadingName, usual: str | None = None, step: int | None = None) -> Evidence:
+    def evidence(self, reading: ReadingName, healthy_range: str | None = None, step: int | None = None) -> Evidence:
         """The last number, or that of a step."""
         steps, numbers = self.series(reading)
         if not len(numbers):
-            return Evidence(name_of(reading), math.nan, None, usual)
+            return Evidence(name_of(reading), math.nan, None, healthy_range)
         place = len(numbers) - 1 if step is None else min(int(np.searchsorted(steps, step)), len(numbers) - 1)
-        return Evidence(name_of(reading), float(numbers[place]), (int(steps[place]), int(steps[place])), usual)
+        return Evidence(name_of(reading), float(numbers[place]), (int(steps[place]), int(steps[place])), healthy_range)
 
-    def evidence_of(self, usual: HealthyRanges, step: int | None = None) -> tuple[Evidence, ...]:
+    def evidence_of(self, ranges: HealthyRanges, step: int | None = None) -> tuple[Evidence, ...]:
         """That of several readings, each with what a healthy run has."""
-        return tuple(self.evidence(reading, range_, step) for reading, range_ in usual.items())
+        return tuple(self.evidence(reading, healthy_range, step) for reading, healthy_range in ranges.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,20 +201,22 @@ def stays_at_first(run: RunHistory) -> Stay | None:
     """A loss that is 1 from the first to the last step, and does not differ by timestep: that of a network which
     predicts no noise. Steps of a warm-up do not count."""
     steps, losses = run.series(LOSS)
-    known, rates = run.series(LEARNING_RATE)
-    whole = known[rates >= WHOLE * rates.max()] if len(rates) else known
+    rate_steps, rates = run.series(LEARNING_RATE)
+    whole = rate_steps[rates >= WHOLE_RATE_SHARE * rates.max()] if len(rates) else rate_steps
     count = int((steps >= whole[0]).sum()) if len(whole) else len(steps)
-    if count < (STAYS_KNOWN if len(whole) else STAYS) or not np.isfinite(losses).all():
+    if count < (MIN_STEPS_AT_RATE if len(whole) else MIN_STEPS) or not np.isfinite(losses).all():
         return None
     first, late = float(np.median(losses[:16])), losses[len(losses) // 2 :]
     latest = float(np.median(late[-len(late) // 2 :]))
-    if not (OF_NOISE[0] < latest < OF_NOISE[1] and latest > UNCHANGED * first and np.std(late) < SCATTER * latest):
+    if not (
+        OF_NOISE[0] < latest < OF_NOISE[1] and latest > UNCHANGED_SHARE * first and np.std(late) < SCATTER * latest
+    ):
         return None
     return Stay(first, latest, count, int(steps[-1]))
 
 
 def running_median(numbers: np.ndarray, width: int) -> np.ndarray:
-    """Of every `width` numbers in a row: one for each but the first `width - 1`."""
+    """The median of every `width` numbers in a row: one for each but the first `width - 1`."""
     return np.median(np.lib.stride_tricks.sliding_window_view(numbers, width), axis=1)
 
 
@@ -226,5 +228,5 @@ def episode_of(steps: np.ndarray, hits: np.ndarray, least: int = 1) -> Episode |
     if not len(long):
         return None
     begin, end = int(begins[long[-1]]), int(ends[long[-1]])
-    over = int(steps[end]) if end < len(steps) else None
-    return Episode(int(steps[begin]), int(steps[end - 1]), end - begin, over)
+    ended_at = int(steps[end]) if end < len(steps) else None
+    return Episode(int(steps[begin]), int(steps[end - 1]), end - begin, ended_at)

@@ -13,25 +13,29 @@ Kind = Literal[
 
 # From digits and garments: 20 halves of each against the other half, at 128 and at 256 images, of which none is outside
 # any of these; and sets of them with classes, variety or sharpness taken away, as tests/evaluate/test_collapse.py has.
-AMONG = 0.75  # of the density of real images: from here on samples lie where real images do; a Gaussian's have 0.5
+# Of the density of real images: from here on samples lie where real images do; a Gaussian's have 0.5
+AMONG_REAL_DENSITY = 0.75
 SHRUNK = 0.85  # of the variance of real images: below it samples keep to the middle, whatever kinds are missing
 LESS = 0.9  # of the lower end of real images: less variety than chance makes
-CROWDED = 1.25  # times the upper end of real images: the share of the most frequent kind
+CROWDED_KIND_FACTOR = 1.25  # times the upper end of real images: the share of the most frequent kind
 SEEN = 0.95  # of the lower end of real images: the share of them with a sample nearby
-RARE, MISSING = 1 / 3, 0.15  # a kind with less than a third of its share; the share of real images of such kinds
-MOSTLY = 0.35  # of the real images missing: less variety is then no surprise
-HALF, EXCESS = 0.5, 3.0  # of the samples in one kind; times what the loss of other kinds explains
-REPEATED = 0.2  # of the recall of real images: a handful of images again and again
+RARE_KIND_SHARE = 1 / 3  # a kind with less than a third of its share
+MISSING_SHARE = 0.15  # the share of real images of such kinds
+MOSTLY_MISSING_SHARE = 0.35  # of the real images missing: less variety is then no surprise
+HALF_OF_SAMPLES = 0.5  # of the samples in one kind
+KIND_EXCESS_FACTOR = 3.0  # times what the loss of other kinds explains
+REPEATED_RECALL_SHARE = 0.2  # of the recall of real images: a handful of images again and again
 LIKE = 0.75  # of the precision of real images: vague rather than mush
-NEAR = 0.8  # of the distance of Gaussian images: a healthy run is below half of it at its first evaluation
+# Of the distance of Gaussian images: a healthy run is below half of it at its first evaluation
+NEAR_GAUSSIAN_SHARE = 0.8
 CERTAIN = 4.0  # standard errors by which Gaussian images must differ from real ones to be a yardstick
-GOOD = 0.25  # of that distance, for samples whose numbers are all as those of real images
+GOOD_DISTANCE_SHARE = 0.25  # of that distance, for samples whose numbers are all as those of real images
 
 
 @dataclass(frozen=True, slots=True)
 class SampleQuality:
     """`kind` is None where samples are neither collapsed nor mush; `near` their distance over that of Gaussian images,
-    None where these are no yardstick."""
+    None if these are no yardstick."""
 
     kind: Kind | None
     near: float | None
@@ -83,39 +87,39 @@ def distance_over_gaussian(facts: Mapping[str, Any]) -> float | None:
 
 def missing_share(kinds: list[list[float]]) -> float:
     """The share of real images whose kind samples hardly ever have."""
-    return sum(real for own, real in kinds if own < RARE * real)
+    return sum(real for own, real in kinds if own < RARE_KIND_SHARE * real)
 
 
 def _kind(figures: Figures, kinds: list[list[float]], near: float | None) -> Kind | None:
     varies_less = any(figures.is_below(name, LESS) for name in ("variance", "distance", "vendi"))
-    if figures.value("density") < AMONG * figures.real("density")[0]:
+    if figures.value("density") < AMONG_REAL_DENSITY * figures.real("density")[0]:
         # Not by the variance: that of Gaussian images is low too, but no two of them are alike.
         alike = figures.value("vendi") < LESS * figures.real("vendi")[0]
         if alike and not (_is_mush(near) and figures.value("precision") < LIKE * figures.real("precision")[0]):
             return "vague"
         return "mush" if _is_mush(near) else None
-    if varies_less and figures.is_below("recall", REPEATED):
+    if varies_less and figures.is_below("recall", REPEATED_RECALL_SHARE):
         return "narrow"
     missing = missing_share(kinds) if figures.is_below("coverage", SEEN) else 0.0
-    if missing < MOSTLY and figures.is_below("variance", SHRUNK) and figures.is_below("distance", LESS):
+    if missing < MOSTLY_MISSING_SHARE and figures.is_below("variance", SHRUNK) and figures.is_below("distance", LESS):
         return "vague"
-    if figures.is_above("largest mode", CROWDED) and _is_crowded(kinds, missing):
+    if figures.is_above("largest mode", CROWDED_KIND_FACTOR) and _is_crowded(kinds, missing):
         return "crowded"
-    if missing >= MISSING:
+    if missing >= MISSING_SHARE:
         return "missing"
     return "narrow" if varies_less else None
 
 
 def _is_crowded(kinds: list[list[float]], missing: float) -> bool:
     """Kinds that are missing make all others more frequent: the largest must be more than that."""
-    if missing < MISSING or not kinds:
+    if missing < MISSING_SHARE or not kinds:
         return True
     own, real = max(kinds)
-    return own >= HALF or own > EXCESS * real / max(1 - missing, 1e-6)
+    return own >= HALF_OF_SAMPLES or own > KIND_EXCESS_FACTOR * real / max(1 - missing, 1e-6)
 
 
 def _is_mush(near: float | None) -> bool:
-    return near is not None and near >= NEAR
+    return near is not None and near >= NEAR_GAUSSIAN_SHARE
 
 
 def _sentence(kind: Kind | None, figures: Figures, near: float | None) -> str:
@@ -158,14 +162,15 @@ def _fair_sentence(figures: Figures, near: float | None) -> str:
     if not figures:
         return f"{_without_figures(near)}{than}: too few images to judge likeness and variety."
     lacking = [name for name in ("precision", "density", "recall", "coverage") if figures.is_below(name)]
-    if lacking or (near is not None and near > GOOD):
+    if lacking or (near is not None and near > GOOD_DISTANCE_SHARE):
         better = "not yet as real images are" if near is None else "better than a Gaussian, not yet as real images are"
         return f"The samples are {better}{than}{': ' + ', '.join(lacking) + ' too low' if lacking else ''}."
     return f"Good: the samples are as like and as varied as real images{than}."
 
 
 def _without_figures(near: float | None) -> str:
-    """Of few samples, or of few real images."""
+    """A sentence about few samples, or of few real images."""
     if near is None:
         return "The samples were not judged"
-    return f"The samples are {'not yet as real images are, but ' if near > GOOD else ''}better than a Gaussian"
+    but = "not yet as real images are, but " if near > GOOD_DISTANCE_SHARE else ""
+    return f"The samples are {but}better than a Gaussian"

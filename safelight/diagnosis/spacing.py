@@ -12,21 +12,21 @@ from typing import Literal
 import numpy as np
 
 Kind = Literal["any", "known steps", "single", "every step"]
-EVEN = 0.9  # of the distances between readings are the same
+EVEN_SHARE = 0.9  # of the distances between readings are the same
 # Share of readings above or below both neighbours: 2/3 where they are independent, however they are distributed; 0.58
 # by an EMA of one half, 1/2 by any running mean.
 TURNS = 0.61
-FEWEST = 32  # readings of which that is known
-FINE = 0.05  # of the middle loss: the most that two neighbouring values may be apart by rounding
+MIN_READINGS = 32  # readings of which that is known
+FINE_ROUNDING = 0.05  # of the middle loss: the most that two neighbouring values may be apart by rounding
 WORDS = {1: "every step", None: "steps that are not evenly apart or not known"}
 
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Of the losses of a log."""
+    """How far apart the losses are of a log."""
 
     every: int | None = None
-    """Steps between two readings; None where that is uneven or not known."""
+    """Steps between two readings; None if that is uneven or not known."""
     single: bool = False
     """Neighbours are independent: single steps, or means of steps that no other reading has in it."""
     known: bool = True
@@ -63,13 +63,13 @@ def spacing_of(steps: np.ndarray, losses: np.ndarray, *, known: bool) -> Spacing
     """`known`: the log says which step each loss is of."""
     apart = np.diff(steps)
     usual = int(np.median(apart)) if len(apart) else 0
-    even = known and usual > 0 and float(np.mean(apart == usual)) >= EVEN
+    even = known and usual > 0 and float(np.mean(apart == usual)) >= EVEN_SHARE
     finite = losses[np.isfinite(losses)]
     return Spacing(usual if even else None, _is_independent(finite), known, _is_fine(finite))
 
 
 def _is_independent(losses: np.ndarray) -> bool:
-    if len(losses) < FEWEST:
+    if len(losses) < MIN_READINGS:
         return False
     signs = np.sign(np.diff(losses))
     return float(np.mean(signs[1:] * signs[:-1] < 0)) > TURNS
@@ -80,4 +80,4 @@ def _is_fine(losses: np.ndarray) -> bool:
     different = np.unique(losses)
     if len(different) < 2:
         return True
-    return float(np.diff(different).min()) <= FINE * abs(float(np.median(losses)))
+    return float(np.diff(different).min()) <= FINE_ROUNDING * abs(float(np.median(losses)))

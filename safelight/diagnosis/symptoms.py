@@ -20,7 +20,7 @@ class Symptom:
     shows: str
     """Where Safelight shows it."""
     codes: str
-    """Of the findings, with spaces between; none where no rule is about it."""
+    """The codes of the findings, with spaces between; none if no rule is about it."""
     do: str
 
     @property

@@ -12,8 +12,8 @@ from safelight.vocabulary import SKILL_EMA, SKILL_RAW
 from safelight.words import lower_first
 
 LINEAR = 1.0  # the skill of the best linear filter
-KEPT = 0.8  # of the best skill of the run; a healthy one keeps more than 0.95 of it
-LONGEST = 220  # characters of a summary
+KEPT_SKILL_SHARE = 0.8  # of the best skill of the run; a healthy one keeps more than 0.95 of it
+MAX_SUMMARY_LENGTH = 220  # characters of a summary
 
 
 class Found(Protocol):
@@ -39,7 +39,7 @@ class SkillSummary:
 
     @property
     def is_ruined(self) -> bool:
-        return self.latest < KEPT * self.best or self.latest < 0
+        return self.latest < KEPT_SKILL_SHARE * self.best or self.latest < 0
 
     def words(self) -> str:
         if self.latest < 0:
@@ -53,8 +53,8 @@ class SkillSummary:
 
 
 def skill_summary(readings: ReadingSource) -> SkillSummary | None:
-    """Of the EMA where it was measured last; None where the skill was not. Of the raw weights where there is no EMA, or
-    one with a memory so long that it knows nothing yet."""
+    """The skill of the EMA where it was measured last; None if it was not. That of the raw weights if there is no EMA,
+    or one with a memory so long that it knows nothing yet."""
     ema, raw = (readings.raw(signal.name)[1] for signal in (SKILL_EMA, SKILL_RAW))
     knows_nothing = len(ema) > 0 and len(raw) > 0 and ema[-1] < 0 < raw[-1]
     skills = raw if knows_nothing or not len(ema) else ema
@@ -99,4 +99,4 @@ def _past(findings: Sequence[Found], skill: SkillSummary | None) -> str:
 
 def shorten(text: str) -> str:
     """For a sentence that names a finding."""
-    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+    return text if len(text) <= MAX_SUMMARY_LENGTH else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from safelight.diffusion.process import Curve, precise, shifted
 
-EXACT = 2e-3  # of a share of noise: fp32 has 1e-6, bf16 5e-4 on 64 pixels
-FEWEST = 16  # samples that have to agree
+SHARE_TOLERANCE = 2e-3  # of a share of noise: fp32 has 1e-6, bf16 5e-4 on 64 pixels
+MIN_SAMPLES = 16  # samples that have to agree
 ROUND = 1e-3  # how near a factor has to be to a round number to be it
-SMALLEST = 1e-12
+TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,58 +98,58 @@ def entries(alphas_cumprod: Tensor, factor: float = 1.0, words: str = "whole tim
     return Clock(words, share, time)
 
 
-SIGMA = Clock("t = sigma", lambda t: t / (1 + t), lambda share: share / (1 - share).clamp(min=SMALLEST))
+SIGMA = Clock("t = sigma", lambda t: t / (1 + t), lambda share: share / (1 - share).clamp(min=TINY))
 LOG_SIGMA = logarithm(1.0, "t = log(sigma)")
 QUARTER_LOG_SIGMA = logarithm(0.25, "t = log(sigma) / 4")
 LOG_SNR = logarithm(-2.0, "t = log-SNR")
 OF_FLOW = (linear(), linear(1000.0))
 OF_SIGMA = (SIGMA, QUARTER_LOG_SIGMA, LOG_SIGMA)
-USUAL = (*OF_FLOW, *OF_SIGMA, LOG_SNR, falling(), falling(1000.0), angle(), angle(1000.0))
+USUAL_CLOCKS = (*OF_FLOW, *OF_SIGMA, LOG_SNR, falling(), falling(1000.0), angle(), angle(1000.0))
 
 
 def fits(clock: Clock, t: np.ndarray, share: np.ndarray, *, rounded: bool = False) -> bool:
     """Whether this is the clock of all these samples. `rounded`: whole times may be counted from 0 or 1."""
-    if len(t) < FEWEST or not np.isfinite(t).all():
+    if len(t) < MIN_SAMPLES or not np.isfinite(t).all():
         return False
     with np.errstate(all="ignore"):
         errors = np.abs(clock.of(t) - share)
         if rounded:
             errors = np.minimum(errors, np.abs(clock.of(t + 1) - share))
-    return bool(np.isfinite(errors).all()) and float(np.quantile(errors, 0.98)) <= EXACT
+    return bool(np.isfinite(errors).all()) and float(np.quantile(errors, 0.98)) <= SHARE_TOLERANCE
 
 
-def find(t: np.ndarray, share: np.ndarray, known: Iterable[Clock] = USUAL) -> Clock | None:
+def find(t: np.ndarray, share: np.ndarray, candidates: Iterable[Clock] = USUAL_CLOCKS) -> Clock | None:
     """The one clock that fits, of those with a name before others; where several do, or none, it is not known."""
-    if len(t) < FEWEST or np.ptp(t) == 0 or not np.isfinite(t).all():
+    if len(t) < MIN_SAMPLES or np.ptp(t) == 0 or not np.isfinite(t).all():
         return None
     is_whole = bool(np.array_equal(t, np.round(t))) and t.max() > 1
-    for some in (known, _fitted(t, share)):
+    for some in (candidates, _fitted(t, share)):
         if found := [clock for clock in some if fits(clock, t, share, rounded=is_whole)]:
-            different = any(np.abs(one.of(t) - found[0].of(t)).max() > EXACT / 4 for one in found)
+            different = any(np.abs(one.of(t) - found[0].of(t)).max() > SHARE_TOLERANCE / 4 for one in found)
             return None if different else found[0]
     return None
 
 
-DENSE = 256  # samples from which a clock without a name can be read off
+MIN_DENSE_SAMPLES = 256  # samples from which a clock without a name can be read off
 
 
 def measured(t: np.ndarray, share: np.ndarray) -> Clock | None:
     """A clock without a name, between the samples themselves: where every other sample is found from the ones beside
     it, and the noise only rises or only falls with the time."""
-    if len(t) < DENSE or np.ptp(t) == 0 or not np.isfinite(t).all():
+    if len(t) < MIN_DENSE_SAMPLES or np.ptp(t) == 0 or not np.isfinite(t).all():
         return None
     times, first = np.unique(t, return_index=True)
     shares = share[first]
     rises = bool(shares[-1] > shares[0])
     order = shares if rises else -shares
     if (
-        len(times) < FEWEST
-        or np.abs(share - np.interp(t, times, shares)).max() > EXACT
-        or (np.diff(order) < -EXACT).any()
+        len(times) < MIN_SAMPLES
+        or np.abs(share - np.interp(t, times, shares)).max() > SHARE_TOLERANCE
+        or (np.diff(order) < -SHARE_TOLERANCE).any()
     ):
         return None
     left_out = np.interp(times[1:-1:2], times[::2], shares[::2])
-    if float(np.quantile(np.abs(left_out - shares[1:-1:2]), 0.98)) > EXACT:
+    if float(np.quantile(np.abs(left_out - shares[1:-1:2]), 0.98)) > SHARE_TOLERANCE:
         return None
     at, of = (times, shares) if rises else (times[::-1], shares[::-1])
     of = np.maximum.accumulate(of)
@@ -167,7 +167,7 @@ def _between(x: np.ndarray, y: np.ndarray) -> Curve:
 def _fitted(t: np.ndarray, share: np.ndarray) -> list[Clock]:
     """Clocks with a factor or a shift of their own, from what the samples have in the middle."""
     inside = (share > 0.01) & (share < 0.99) & (t > 0)
-    if inside.sum() < FEWEST:
+    if inside.sum() < MIN_SAMPLES:
         return []
     t, share = t[inside], share[inside]
     factors = (float(np.median(t / share)), float(np.median(t / (1 - share))))
@@ -190,8 +190,8 @@ def _rounded(number: float) -> float:
 
 
 def by_range(t: np.ndarray, clocks: Sequence[Clock]) -> Clock | None:
-    """Of clocks that a process may have: the one whose times these can be, where nothing but times is known."""
-    if len(t) < FEWEST or not np.isfinite(t).all():
+    """The clock, of those that a process may have, whose times these can be, if nothing but times is known."""
+    if len(t) < MIN_SAMPLES or not np.isfinite(t).all():
         return None
     lowest, highest = float(t.min()), float(t.max())
     if SIGMA in clocks:

@@ -11,17 +11,17 @@ from torch import Tensor
 from safelight.config.tree import Diffusion
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, shifted
 
-Density = Callable[[Tensor], Tensor]
-"""Of numbers in [0, 1), float64 on the host: as many times. It never falls, so that even numbers give times that are
-spread evenly over the density."""
+TimeQuantile = Callable[[Tensor], Tensor]
+"""Turns numbers in [0, 1), float64 on the host, into as many times. It never falls, so that even numbers give times
+that are spread evenly over the density."""
 
-USUAL = {"logit-normal": (0.0, 1.0), "log-normal": (-1.2, 1.2)}  # Esser et al. 2024, Karras et al. 2022
+USUAL_MEAN_AND_STD = {"logit-normal": (0.0, 1.0), "log-normal": (-1.2, 1.2)}  # Esser et al. 2024, Karras et al. 2022
 EDGE = 2.0**-53  # in place of 0, whose normal quantile is infinite
 
 
-def make_density(settings: Diffusion, timesteps: int | None = None) -> Density:
+def make_time_quantile(settings: Diffusion, timesteps: int | None = None) -> TimeQuantile:
     """The density that the settings name, of the times of their process. `timesteps`: of a table that is not theirs."""
-    usual = USUAL.get(settings.density, (0.0, 1.0))
+    usual = USUAL_MEAN_AND_STD.get(settings.density, (0.0, 1.0))
     mean = usual[0] if settings.density_mean is None else settings.density_mean
     std = usual[1] if settings.density_std is None else settings.density_std
     count = settings.timesteps if timesteps is None else timesteps
@@ -46,8 +46,9 @@ def make_density(settings: Diffusion, timesteps: int | None = None) -> Density:
     return {"vp": timestep, "flow": noise_of_flow, "edm": sigma}[settings.process]
 
 
-def density_of_draws(draws: Tensor) -> Density:
-    """Of times that were drawn, in ascending order: between two of them as if they were drawn evenly."""
+def time_quantile_of_draws(draws: Tensor) -> TimeQuantile:
+    """The quantile function of times that were drawn, in ascending order: between two of them as if they were drawn
+    evenly."""
     draws = draws.double()
 
     def time(u: Tensor) -> Tensor:

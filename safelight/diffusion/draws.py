@@ -11,17 +11,19 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import TimestepSampling
-from safelight.diffusion.densities import Density
+from safelight.diffusion.densities import TimeQuantile
 from safelight.keys import derive_seed
 
 
-def draw_times(sampling: TimestepSampling, density: Density, *, seed: int, step: int, batch_size: int) -> Tensor:
+def draw_times(
+    sampling: TimestepSampling, time_quantile: TimeQuantile, *, seed: int, step: int, batch_size: int
+) -> Tensor:
     """[batch_size] for the whole global batch; ranks and micro-batches take their rows of it."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "timestep", step))
     jitter = torch.rand(batch_size, generator=generator, dtype=torch.float64)
     if sampling == "stratified":
         jitter = (_interleaved(batch_size) + jitter) / batch_size
-    return density(jitter)
+    return time_quantile(jitter)
 
 
 def _interleaved(count: int) -> Tensor:
@@ -35,7 +37,7 @@ def _interleaved(count: int) -> Tensor:
 def draw_noise(seed: int, step: int, start: int, stop: int, shape: tuple[int, ...]) -> Tensor:
     """Standard normal [stop - start, *shape]; row i depends on (seed, step, i) and on nothing else."""
     noise, generator = torch.empty(stop - start, *shape), torch.Generator()
-    for row, values in enumerate(noise, start):  # 4 µs a row at 8 px: cheaper than one draw is to lose
+    for row, values in enumerate(noise, start):  # 4 µs a row at 8 px: cheaper than it would be to lose one draw
         values.normal_(generator=generator.manual_seed(derive_seed(seed, "noise", step, row)))
     return noise
 

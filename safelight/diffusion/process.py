@@ -14,7 +14,7 @@ LOWEST_SIGMA, HIGHEST_SIGMA = 0.002, 80.0  # of EDM
 TIMES_SHOWN = 1000.0  # a network is told 1000·t where t goes from 0 to 1, as SD3, Flux and diffusers do it
 
 Curve = Callable[[Tensor], Tensor]
-"""Of times, one number for each: float64 from float64; from integers where time is discrete."""
+"""A function of times, one number for each: float64 from float64; from integers where time is discrete."""
 
 
 def precise(values: Tensor) -> Tensor:
@@ -22,13 +22,18 @@ def precise(values: Tensor) -> Tensor:
     return values.float() if values.device.type == "mps" else values.double()
 
 
+def per_sample(values: Tensor, like: Tensor) -> Tensor:
+    """[batch] -> [batch, 1, 1, 1]: the shape that scales whole images."""
+    return values.view(-1, *[1] * (like.dim() - 1))
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """Two functions of time. The noise grows with t."""
 
-    signal: Curve
+    signal_scale: Curve
     """a(t)."""
-    noise: Curve
+    noise_scale: Curve
     """s(t)."""
     table: tuple[Tensor, Tensor] | None = None
     """Discrete time: a and s of every timestep, of which t is the place. None: t is any number from `first` to
@@ -39,18 +44,18 @@ class Process:
     """The network sees c_in(t)·x_t; None: x_t."""
     c_noise: Curve | None = None
     """The network is told c_noise(t); None: t."""
-    time_told: Curve | None = None
+    time_from_c_noise: Curve | None = None
     """t from c_noise(t); None: t itself."""
 
     @property
     def timesteps(self) -> int | None:
-        """Of discrete time."""
+        """The number of timesteps; None in continuous time."""
         return None if self.table is None else len(self.table[0])
 
     def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """(a, s), one of each for every time."""
         t = t if self.table is not None else precise(t)
-        return self.signal(t), self.noise(t)
+        return self.signal_scale(t), self.noise_scale(t)
 
     def log_snr(self, t: Tensor) -> Tensor:
         """The noise level: log(a² / s²). Finite where there is no signal, or no noise."""
@@ -62,25 +67,25 @@ class Process:
         shown = x_t
         if self.c_in is not None:
             factor = self.c_in(precise(t)).to(x_t.dtype)
-            shown = factor.view(-1, *[1] * (x_t.dim() - 1)) * x_t
+            shown = per_sample(factor, x_t) * x_t
         return shown, t if self.c_noise is None else self.c_noise(precise(t)).float()
 
     def seen(self, shown: Tensor, told: Tensor) -> tuple[Tensor, Tensor]:
         """(x_t, t) from what the network is called with: the inverse of `input`, in float64."""
         told = precise(told.reshape(-1)).expand(len(shown))
-        t = told if self.time_told is None else self.time_told(told)
+        t = told if self.time_from_c_noise is None else self.time_from_c_noise(told)
         if self.table is not None:
             t = t.round().long().clamp(0, len(self.table[0]) - 1)
         x_t = precise(shown)
         if self.c_in is not None:
-            x_t = x_t / self.c_in(t).view(-1, *[1] * (shown.dim() - 1))
+            x_t = x_t / per_sample(self.c_in(t), shown)
         return x_t, t
 
 
 def vp(alphas_cumprod: Tensor) -> Process:
     """Variance preserving, from a table: a² = ᾱ and a² + s² = 1 (Ho et al. 2020)."""
-    signal, noise = alphas_cumprod.sqrt(), (1 - alphas_cumprod).sqrt()
-    return Process(_entries(signal), _entries(noise), table=(signal, noise), last=len(signal) - 1)
+    a, s = alphas_cumprod.sqrt(), (1 - alphas_cumprod).sqrt()
+    return Process(_entries(a), _entries(s), table=(a, s), last=len(a) - 1)
 
 
 def _entries(table: Tensor) -> Curve:
@@ -98,7 +103,7 @@ def linear_flow(shift: float = 1.0) -> Process:
         lambda t: 1 - noise(t),
         noise,
         c_noise=lambda t: TIMES_SHOWN * noise(t),
-        time_told=lambda told: shifted(told / TIMES_SHOWN, 1 / shift),
+        time_from_c_noise=lambda told: shifted(told / TIMES_SHOWN, 1 / shift),
     )
 
 
@@ -124,7 +129,7 @@ def cosine_flow() -> Process:
         lambda t: torch.cos(t * math.pi / 2),
         lambda t: torch.sin(t * math.pi / 2),
         c_noise=lambda t: TIMES_SHOWN * t,
-        time_told=lambda told: told / TIMES_SHOWN,
+        time_from_c_noise=lambda told: told / TIMES_SHOWN,
     )
 
 
@@ -137,5 +142,5 @@ def edm(sigma_data: float = SIGMA_DATA, lowest: float = LOWEST_SIGMA, highest: f
         last=highest,
         c_in=lambda t: (t.square() + sigma_data**2).rsqrt(),
         c_noise=lambda t: t.log() / 4,
-        time_told=lambda told: (4 * told).exp(),
+        time_from_c_noise=lambda told: (4 * told).exp(),
     )

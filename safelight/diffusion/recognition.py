@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from safelight.diffusion import clocks
-from safelight.diffusion.clocks import EXACT, FEWEST, Clock
+from safelight.diffusion.clocks import MIN_SAMPLES, SHARE_TOLERANCE, Clock
 
-EXPLAINED = 0.01  # what may be left over of x_t or a target: fp32 has 1e-7, bf16 0.004
+MAX_UNEXPLAINED = 0.01  # what may be left over of x_t or a target: fp32 has 1e-7, bf16 0.004
 SPREAD = 0.05  # between the smallest and largest noise level: one level alone fits many processes
 
 
@@ -45,25 +45,25 @@ class Mixtures:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What is known of a loop's process; None where it is not known."""
+    """What is known of a loop's process; None if it is not known."""
 
     process: str | None = None
     """vp, flow, ve, edm."""
     sigma_data: float | None = None
-    """Of EDM's preconditioned input."""
+    """That of EDM's preconditioned input."""
     target: str | None = None
     """epsilon, sample, v, flow, score, edm; with a minus sign in front where it is the opposite."""
     time: str | None = None
     """As a formula of the noise level, such as `t = 1000·s`."""
     time_rises: bool | None = None
-    """Whether a larger time means more noise; None where it does not follow the noise at all."""
+    """Whether a larger time means more noise; None if it does not follow the noise at all."""
     density: str | None = None
     clock: Clock | None = None
     """The noise at a time that the network is told."""
     target_sigma_data: float | None = None
-    """Of EDM's target."""
+    """That of EDM's target."""
     target_scale: float | None = None
-    """Of a target that is a multiple of one that has a name; the name is not known then."""
+    """The factor of a target that is a multiple of one that has a name; the name is not known then."""
 
     @property
     def is_known(self) -> bool:
@@ -101,7 +101,7 @@ OPPOSITES = {"-flow": "x0 − noise", "-v": "s·x0 − a·noise", "-score": "noi
 def recognise(found: Mixtures) -> Recognised:
     """Only what every sample agrees with; with too few of them, or one noise level only, nothing."""
     usable = np.isfinite(found.a) & np.isfinite(found.s)
-    if usable.sum() < FEWEST or np.ptp(found.s[usable]) + np.ptp(found.a[usable]) < SPREAD:
+    if usable.sum() < MIN_SAMPLES or np.ptp(found.s[usable]) + np.ptp(found.a[usable]) < SPREAD:
         return Recognised()
     process, sigma_data = _process(found)
     if process is None:
@@ -126,7 +126,7 @@ def _process(found: Mixtures) -> tuple[str | None, float | None]:
         "vp": _worst(a * a + s * s - 1),
         "ve": _worst(a - 1),
     }
-    names = [name for name, error in fits.items() if error <= EXACT]
+    names = [name for name, error in fits.items() if error <= SHARE_TOLERANCE]
     if len(names) == 1:
         return names[0], None
     if names or not (a > 0).all():
@@ -134,7 +134,7 @@ def _process(found: Mixtures) -> tuple[str | None, float | None]:
     # EDM's c_in: a = 1 / sqrt(sigma² + sigma_data²), s = sigma·a. So 1 / a² − sigma² is a constant.
     constants = 1 / (a * a) - (s / a) ** 2
     middle = float(np.median(constants))
-    if middle > 0 and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= EXACT:
+    if middle > 0 and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= SHARE_TOLERANCE:
         return "edm", math.sqrt(middle)
     return None, None
 
@@ -172,7 +172,10 @@ def _target(found: Mixtures, deviations: set[float | None]) -> str | None:
     for name, (clean, noise) in _rows(found, deviations).items():
         for sign, prefix in ((1, ""), (-1, "-")):
             scale = np.maximum(1, np.hypot(clean, noise))
-            if _worst((p - sign * clean) / scale) <= EXACT and _worst((q - sign * noise) / scale) <= EXACT:
+            if (
+                _worst((p - sign * clean) / scale) <= SHARE_TOLERANCE
+                and _worst((q - sign * noise) / scale) <= SHARE_TOLERANCE
+            ):
                 names.append(prefix + name.split()[0])
     names = list(dict.fromkeys(names))
     # EDM's F with sigma_data 1 is the opposite of v: one row, two names.
@@ -188,25 +191,25 @@ def _scale_of_target(found: Mixtures) -> float | None:
         factors = (found.p * clean + found.q * noise) / (clean * clean + noise * noise)
         factor = float(np.median(factors))
         apart = np.hypot(found.p - factor * clean, found.q - factor * noise) / max(abs(factor), 1e-12)
-        if abs(factor) > 0.01 and _worst(apart) <= EXACT:
+        if abs(factor) > 0.01 and _worst(apart) <= SHARE_TOLERANCE:
             return factor
     return None
 
 
 def _direction(found: Mixtures) -> bool | None:
     """Whether the time rises with the noise, as one function of it."""
-    if found.t is None or len(found) < FEWEST or np.ptp(found.t) == 0:
+    if found.t is None or len(found) < MIN_SAMPLES or np.ptp(found.t) == 0:
         return None
     sigma = np.arctan2(found.s, found.a)  # rises with the noise, and is finite where a is 0
     order = np.lexsort((sigma, found.t))
     steps, jumps = np.diff(sigma[order]), np.diff(found.t[order]) > 0
     same = ~jumps
-    if same.any() and np.abs(steps[same]).max() > EXACT:  # one time with several noise levels
+    if same.any() and np.abs(steps[same]).max() > SHARE_TOLERANCE:  # one time with several noise levels
         return None
     moves = steps[jumps]
-    if (moves >= -EXACT).all():
+    if (moves >= -SHARE_TOLERANCE).all():
         return True
-    return False if (moves <= EXACT).all() else None
+    return False if (moves <= SHARE_TOLERANCE).all() else None
 
 
 def _time(found: Mixtures, process: str) -> tuple[str | None, bool | None, Clock | None]:
@@ -226,7 +229,7 @@ def _time(found: Mixtures, process: str) -> tuple[str | None, bool | None, Clock
 
 
 DRAWS = 256  # below that densities cannot be told apart
-LIKELY = 1.95  # Kolmogorov's bound at 0.1 %, times sqrt(n)
+KOLMOGOROV_BOUND = 1.95  # Kolmogorov's bound at 0.1 %, times sqrt(n)
 MARGIN = 6.0  # nats by which the best density has to beat the next one
 
 
@@ -256,7 +259,7 @@ def _density(found: Mixtures, process: str) -> str | None:
         fits = [_normal(np.log(positive), "log-normal", (-1.2, 1.2))] if len(positive) >= DRAWS else []
     else:
         fits = [] if found.t is None or len(found) < DRAWS or np.ptp(found.t) == 0 else [_uniform(found.t)]
-    fits = sorted((fit for fit in fits if fit.distance <= LIKELY), key=lambda fit: -fit.score)
+    fits = sorted((fit for fit in fits if fit.distance <= KOLMOGOROV_BOUND), key=lambda fit: -fit.score)
     if not fits or (len(fits) > 1 and fits[0].score - fits[1].score < MARGIN):
         return None
     return f"{fits[0].name} times"

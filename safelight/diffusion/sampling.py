@@ -12,8 +12,7 @@ from torch import Tensor
 
 from safelight.config.check import sampler_problem
 from safelight.config.tree import Diffusion, Sampler
-from safelight.diffusion.objective import per_sample
-from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process
+from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process, per_sample
 from safelight.diffusion.schedule import NoiseSchedule, make_process, make_schedule
 from safelight.diffusion.targets import Target, convert, from_x0, make_target, to_x0
 from safelight.errors import UsageError
@@ -91,8 +90,8 @@ def make_solver(sampler: Sampler, settings: Diffusion, variance: Variance = "sma
 
 
 def make_continuous_scheduler(sampler: Sampler, settings: Diffusion) -> Any:
-    """Of a flow or of EDM, with the shift and the deviation of training. Heun's second half is ours: diffusers has none
-    for EDM, and its own for flows shifts twice."""
+    """A scheduler of a flow or of EDM, with the shift and the deviation of training. Heun's second half is ours:
+    diffusers has none for EDM, and its own for flows shifts twice."""
     from diffusers import (
         DPMSolverMultistepScheduler,
         EDMDPMSolverMultistepScheduler,

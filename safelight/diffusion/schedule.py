@@ -17,7 +17,7 @@ REFERENCE_STEPS = 1000  # the published betas of `linear` and `scaled-linear` ar
 
 @dataclass(frozen=True, slots=True)
 class NoiseSchedule:
-    """x_t = signal[t] · x0 + noise[t] · ε, with signal² + noise² = 1 at every t."""
+    """x_t = signal_scale[t] · x0 + noise_scale[t] · ε; the sum of their squares is 1 at every t."""
 
     alphas_cumprod: Tensor  # [T] float64, on the CPU: the one table everything else follows from
 
@@ -25,11 +25,11 @@ class NoiseSchedule:
         return len(self.alphas_cumprod)
 
     @property
-    def signal(self) -> Tensor:
+    def signal_scale(self) -> Tensor:
         return self.alphas_cumprod.sqrt()
 
     @property
-    def noise(self) -> Tensor:
+    def noise_scale(self) -> Tensor:
         return (1 - self.alphas_cumprod).sqrt()
 
     @property

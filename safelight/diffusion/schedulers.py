@@ -35,7 +35,7 @@ class Family:
     ends: tuple[float, float]
     """The least and the largest share of noise."""
     sigma_data: float | None = None
-    """Of EDM's input."""
+    """That of EDM's input."""
     told: Clock | None = None
     """What samplers of it tell a network; None: the first of the clocks."""
 
@@ -59,7 +59,7 @@ class Declaration:
 
 
 def declaration_of(given: Any) -> Declaration:
-    """Of a scheduler, a table, a Process or two functions; refused in words where it is none."""
+    """What a scheduler, a table, a Process or two functions declare; anything else is refused in words."""
     if isinstance(given, Process):
         return Declaration(process=given)
     if isinstance(given, tuple | list) and len(given) == 2 and all(map(callable, given)):
@@ -89,13 +89,13 @@ def _flow(settings: Mapping[str, Any]) -> Declaration:
         return Declaration(
             family=Family("flow", (clocks.falling(), clocks.falling(steps)), (0.0, 1.0)), prediction="reverse_flow"
         )
-    known = (clocks.linear(), clocks.linear(steps))
-    return Declaration(family=Family("flow", known, (0.0, 1.0), told=known[1]), prediction="flow")
+    candidates = (clocks.linear(), clocks.linear(steps))
+    return Declaration(family=Family("flow", candidates, (0.0, 1.0), told=candidates[1]), prediction="flow")
 
 
 def _edm(settings: Mapping[str, Any]) -> Declaration:
-    known = (*clocks.OF_SIGMA, clocks.angle(), clocks.logarithm(250.0, "t = 250·log(sigma)"))
-    family = Family("ve", known, _ends(settings), float(settings["sigma_data"]), clocks.QUARTER_LOG_SIGMA)
+    candidates = (*clocks.OF_SIGMA, clocks.angle(), clocks.logarithm(250.0, "t = 250·log(sigma)"))
+    family = Family("ve", candidates, _ends(settings), float(settings["sigma_data"]), clocks.QUARTER_LOG_SIGMA)
     return Declaration(family=family, prediction="edm" if settings.get("prediction_type") == "epsilon" else None)
 
 
@@ -120,7 +120,7 @@ def alphas_of_table(table: Any) -> Tensor:
     return alphas
 
 
-def _process_of_functions(signal: Callable[..., Any], noise: Callable[..., Any]) -> Process:
+def _process_of_functions(signal_scale: Callable[..., Any], noise_scale: Callable[..., Any]) -> Process:
     trial = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
 
     def checked(name: str, function: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
@@ -139,7 +139,7 @@ def _process_of_functions(signal: Callable[..., Any], noise: Callable[..., Any])
             )
         return lambda t: torch.as_tensor(function(t), dtype=t.dtype, device=t.device).expand(t.shape)
 
-    return Process(checked("a", signal), checked("s", noise))
+    return Process(checked("a", signal_scale), checked("s", noise_scale))
 
 
 WORDS = {

@@ -12,7 +12,7 @@ Factor = Tensor | float
 Row = tuple[Factor, Factor]
 """(p, q). A plain number is one that is the same at every time: 0 and 1 then cost nothing."""
 Target = Callable[[Tensor, Tensor], Row]
-"""Of a and s, as in x_t = a·x0 + s·ε."""
+"""(p, q) from a and s, as in x_t = a·x0 + s·ε."""
 
 
 def edm_target(sigma_data: float = SIGMA_DATA) -> Target:
@@ -69,7 +69,7 @@ def _is_zero(factor: Factor) -> bool:
 
 
 def _determinant(p: Factor, q: Factor, a: Tensor, s: Tensor) -> Tensor:
-    """Of the matrix that makes (x_t, y) of (x0, noise)."""
+    """The determinant of the matrix that makes (x_t, y) of (x0, noise)."""
     return a * q - s * p
 
 

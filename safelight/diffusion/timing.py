@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.diffusion.clocks import SMALLEST, Clock
+from safelight.diffusion.clocks import TINY, Clock
 from safelight.diffusion.process import Curve, Process
 
 FAMILIES = {
     "flow": (lambda share: 1 - share, lambda share: share),
     "vp": (lambda share: (1 - share) / _length(share), lambda share: share / _length(share)),
-    "ve": (torch.ones_like, lambda share: share / (1 - share).clamp(min=SMALLEST)),
+    "ve": (torch.ones_like, lambda share: share / (1 - share).clamp(min=TINY)),
 }
 """(a, s) of a share of noise. EDM is `ve` whose network sees c_in · x_t."""
 
@@ -28,15 +28,19 @@ def timed(
 ) -> Process:
     """A process whose t is that of a loop. `told`: what its network is told; None: t itself. `ends`: the least and the
     largest share of noise."""
-    signal, noise = FAMILIES[family]
+    signal_scale, noise_scale = FAMILIES[family]
     first, last = clock.at(np.array(ends)).tolist()
-    process = Process(lambda t: signal(clock.share(t)), lambda t: noise(clock.share(t)), first=first, last=last)
+    process = Process(
+        lambda t: signal_scale(clock.share(t)), lambda t: noise_scale(clock.share(t)), first=first, last=last
+    )
     if sigma_data is not None:
-        process = replace(process, c_in=lambda t: (noise(clock.share(t)).square() + sigma_data**2).rsqrt())
+        process = replace(process, c_in=lambda t: (noise_scale(clock.share(t)).square() + sigma_data**2).rsqrt())
     if told is None or told is clock:
         return process
     return replace(
-        process, c_noise=lambda t: told.time(clock.share(t)), time_told=lambda said: clock.time(told.share(said))
+        process,
+        c_noise=lambda t: told.time(clock.share(t)),
+        time_from_c_noise=lambda said: clock.time(told.share(said)),
     )
 
 
@@ -44,13 +48,15 @@ def retold(process: Process, told: Clock) -> Process:
     """The same process and time; the network is told something else."""
     by_share = _inverse(process)
     return replace(
-        process, c_noise=lambda t: told.time(share_of(process, t)), time_told=lambda said: by_share(told.share(said))
+        process,
+        c_noise=lambda t: told.time(share_of(process, t)),
+        time_from_c_noise=lambda said: by_share(told.share(said)),
     )
 
 
 def share_of(process: Process, t: Tensor) -> Tensor:
     a, s = process.at(t)
-    return s / (a + s).clamp(min=SMALLEST)
+    return s / (a + s).clamp(min=TINY)
 
 
 GRID = 4096

@@ -10,10 +10,10 @@ import numpy as np
 
 from safelight.keys import derive_seed
 
-MOST = 512  # real images that samples are compared with: milliseconds
+MAX_REAL_IMAGES = 512  # real images that samples are compared with: milliseconds
 SETS = 40  # of real images, drawn by chance, each as large as the set of samples
 END = 2  # grey levels from the ends of the range: a pixel there is saturated
-STILL = 1.0  # grey levels: what real images have at least, so that blank data makes no division by 0
+MIN_SPREAD = 1.0  # grey levels: what real images have at least, so that blank data makes no division by 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class RealAppearance:
 
     def __init__(self, images: np.ndarray) -> None:
         """uint8 [n, channels, height, width]."""
-        self._real = pixel_statistics(images[:MOST])
-        self._contrast = max(STILL, float(np.median(self._real.contrast)))
-        self._apart = max(STILL, _apart(self._real.pixels))
-        self._grain = max(STILL, float(np.median(self._real.grain)))
+        self._real = pixel_statistics(images[:MAX_REAL_IMAGES])
+        self._contrast = max(MIN_SPREAD, float(np.median(self._real.contrast)))
+        self._apart = max(MIN_SPREAD, _apart(self._real.pixels))
+        self._grain = max(MIN_SPREAD, float(np.median(self._real.grain)))
         self._colour = self._real.colour.mean(0)
-        self._spread = np.maximum(STILL, self._real.colour.std(0))
+        self._spread = np.maximum(MIN_SPREAD, self._real.colour.std(0))
 
     def measure(self, samples: np.ndarray) -> dict[str, Look]:
         """`samples`: uint8 [n, channels, height, width], two at least."""

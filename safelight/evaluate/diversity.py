@@ -10,11 +10,11 @@ import numpy as np
 
 from safelight.errors import UsageError
 from safelight.evaluate.figures import Figure, against_real, draw_rows, range_text, span, split
-from safelight.evaluate.moments import LEAST, check_pair
+from safelight.evaluate.moments import MIN_FEATURES, check_pair
 from safelight.evaluate.neighbours import squared_distances
 
 DRAWS = 10  # of real against real; at 1,280 dimensions and 2,000 images each costs about a second
-MOST = 2000  # images of each kind: pairs cost their square
+MAX_IMAGES = 2000  # images of each kind: pairs cost their square
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ def diversity(features: np.ndarray, reference: np.ndarray) -> Diversity:
     real images comes from halves of these drawn again and again. The Vendi score needs that: it grows with the number.
     """
     samples, real = check_pair(features, reference)
-    count = min(len(samples), len(real) // 2, MOST)
-    if count < LEAST:
+    count = min(len(samples), len(real) // 2, MAX_IMAGES)
+    if count < MIN_FEATURES:
         raise UsageError(
-            f"Expected at least {2 * LEAST} real images to draw two sets from, came {len(real)}. Add some."
+            f"Expected at least {2 * MIN_FEATURES} real images to draw two sets from, came {len(real)}. Add some."
         )
     centre = real.mean(0)
     chosen = samples[draw_rows(len(samples), count)]

@@ -55,7 +55,7 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """Of one set of images from real ones."""
+    """The distances of one set of images from real ones."""
 
     distance: FrechetDistance
     kernel: KernelDistance

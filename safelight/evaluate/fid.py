@@ -80,7 +80,7 @@ class SampleFeatures:
 
     @property
     def ranges(self) -> dict[str, str]:
-        """Of the values of both, as they were understood: uint8, [0, 1] or [-1, 1]."""
+        """The ranges of the values of both, as they were understood: uint8, [0, 1] or [-1, 1]."""
         return {"real": self._real_range.words, "samples": self._range.words}
 
     @property
@@ -155,7 +155,7 @@ class FID:
         return self
 
     def compute(self) -> FIDScore:
-        """Of all samples so far; more may be added afterwards."""
+        """The score of all samples so far; more may be added afterwards."""
         found = frechet(self._samples.features(), self._reference)
         name = self._samples.extractor.label
         return FIDScore(

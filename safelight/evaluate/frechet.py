@@ -14,10 +14,10 @@ from safelight.evaluate.statistics.jackknife import jackknife
 
 # From so many samples per dimension on, the 95 % interval holds the truth in 90 to 98 % of trials, also with heavy
 # tails: bench/results/calibration.md. From moments alone the fourth moments are taken as those of a Gaussian.
-ENOUGH, ENOUGH_MOMENTS = 4, 64
+MIN_SAMPLES_PER_DIMENSION, MIN_SAMPLES_OF_MOMENTS = 4, 64
 # Of the jackknife's excess, taken off; the rest makes room for the bias that is left. Chosen among 0, 1/4, 1/2 and 1 by
 # the coverage of intervals; the bench tests it on other seeds.
-CROSSED = 0.25
+CROSSED_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class FrechetDistance:
 def frechet(
     features: np.ndarray | Moments, reference: np.ndarray | Moments | Reference, *, finite_reference: bool | None = None
 ) -> FrechetDistance:
-    """Of features [n, d], or their moments, from a reference.
+    """The distance of features [n, d], or of their moments, from a reference.
 
     `finite_reference`: whether the bias and error of the reference count too. Within a run it is the same for every
     checkpoint and cancels; between two folders it does not. By default it counts unless a `Reference` is given.
@@ -80,11 +80,11 @@ def _one_sided(features: np.ndarray | Moments, reference: Reference) -> FrechetD
     """The reference taken as it is."""
     if isinstance(features, Moments):
         value, bias, error = _gaussian(reference.project_moments(features), reference)
-        count, corrected, degrees, enough = features.count, value - bias, math.inf, ENOUGH_MOMENTS
+        count, corrected, degrees, enough = features.count, value - bias, math.inf, MIN_SAMPLES_OF_MOMENTS
     else:
         found = jackknife(features, reference)
-        value, corrected, error = found.value, found.corrected, math.sqrt(found.variance(CROSSED))
-        count, degrees, enough = len(features), found.degrees, ENOUGH
+        value, corrected, error = found.value, found.corrected, math.sqrt(found.variance(CROSSED_SHARE))
+        count, degrees, enough = len(features), found.degrees, MIN_SAMPLES_PER_DIMENSION
     trusted = count >= enough * reference.dimension
     return FrechetDistance(value, corrected, error, count, reference.count, reference.dimension, degrees, trusted)
 

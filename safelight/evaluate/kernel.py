@@ -47,7 +47,7 @@ def fit_kernel_reference(features: np.ndarray) -> KernelReference:
 def kernel_distance(
     features: np.ndarray, reference: np.ndarray | KernelReference, *, finite_reference: bool | None = None
 ) -> KernelDistance:
-    """Of features [n, d] from a reference [m, d], with the kernel (x.y / d + 1)^3. Time n (n + m) d.
+    """The distance of features [n, d] from a reference [m, d], with the kernel (x.y / d + 1)^3. Time n (n + m) d.
 
     `finite_reference` as in `frechet`: whether the chance in the choice of the real images is part of the error.
     The error comes from the projections of the statistic on single samples (Hoeffding); the usual deviation over

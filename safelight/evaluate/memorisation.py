@@ -18,7 +18,7 @@ from safelight.evaluate.statistics.chances import fisher_greater, normal_cdf
 
 COPY = 1 / 3  # of the distance to the second nearest training image
 ERROR_RATE = 0.05  # of false alarms
-CLOSER_RATE = 0.01  # of false words about `closer`, which is no alarm
+CLOSER_RATE = 0.01  # of false words about `closer`, which is not an alarm
 PAIRS = 16  # of samples and training images that are shown
 PER_CELL, MOST_CELLS = 50, 20
 

@@ -13,7 +13,7 @@ from safelight.evaluate.moments import check_pair
 from safelight.evaluate.statistics.chances import holm, normal_cdf
 
 PER_MODE = 20  # real images that a mode is made of, on average
-MOST = 100
+MAX_MODES = 100
 ERROR_RATE = 0.05
 
 
@@ -33,7 +33,7 @@ def modes(features: np.ndarray, reference: np.ndarray, *, count: int | None = No
 
     samples, real = check_pair(features, reference)
     half = len(real) // 2
-    number = count if count is not None else min(MOST, half // PER_MODE)
+    number = count if count is not None else min(MAX_MODES, half // PER_MODE)
     if not 2 <= number <= half:
         raise UsageError(
             f"Expected at least 2 modes of {PER_MODE} real images each in one half of them, came {len(real)} real "

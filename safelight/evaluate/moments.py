@@ -6,12 +6,12 @@ import numpy as np
 
 from safelight.errors import UsageError
 
-LEAST = 4  # features that any statistic needs; below that a spread is a guess
-LARGEST = 1e75  # as good as infinite: its fourth power, which an error needs, would be
+MIN_FEATURES = 4  # features that any statistic needs; below that a spread is a guess
+MAX_FEATURE = 1e75  # as good as infinite: its fourth power, which an error needs, would be
 _CHUNK = 4096  # rows that are widened to float64 at a time
 
 
-def check_features(features: np.ndarray, name: str = "features", least: int = LEAST) -> np.ndarray:
+def check_features(features: np.ndarray, name: str = "features", least: int = MIN_FEATURES) -> np.ndarray:
     """The same as float64 [n, d], or an error that says what is wrong with them."""
     array = np.asarray(features)
     if array.ndim != 2 or array.shape[1] == 0 or not np.issubdtype(array.dtype, np.number):
@@ -25,8 +25,8 @@ def check_features(features: np.ndarray, name: str = "features", least: int = LE
             "says nothing."
         )
     wide = array.astype(np.float64, copy=False)
-    if len(wide) and not (wide.max() < LARGEST and wide.min() > -LARGEST):  # NaN compares as false
-        bad = ~(np.abs(wide) < LARGEST)
+    if len(wide) and not (wide.max() < MAX_FEATURE and wide.min() > -MAX_FEATURE):  # NaN compares as false
+        bad = ~(np.abs(wide) < MAX_FEATURE)
         raise UsageError(
             f"Expected finite {name}, came {int(bad.sum()):,} NaN or infinite values in {int(bad.any(1).sum()):,} "
             f"of {len(array):,} rows, the first in row {int(np.flatnonzero(bad.any(1))[0])}. "

@@ -10,13 +10,13 @@ import numpy as np
 from safelight.evaluate.moments import check_features
 from safelight.evaluate.neighbours import squared_distances
 
-KEPT = 8  # nearest ones of each: more than there are twins of one image
+KEPT_NEIGHBOURS = 8  # nearest ones of each: more than there are twins of one image
 _CHUNK = 4096  # training images widened to float64 at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """Of each sample, the nearest first."""
+    """The neighbours of each sample, the nearest first."""
 
     distances: np.ndarray  # [n, kept]
     places: np.ndarray  # [n, kept], rows of the training set
@@ -44,12 +44,12 @@ def find_nearest(samples: np.ndarray, trained: np.ndarray) -> Nearest:
 
 
 def find_nearest_others(trained: np.ndarray, rows: np.ndarray) -> Nearest:
-    """Of these rows of the training set, themselves left out."""
+    """The nearest to these rows of the training set, themselves left out."""
     return _search(check_features(trained[rows], "training images"), trained, rows)
 
 
 def _search(samples: np.ndarray, trained: np.ndarray, without: np.ndarray) -> Nearest:
-    kept = min(KEPT, len(trained) - 1 if without.max() >= 0 else len(trained))
+    kept = min(KEPT_NEIGHBOURS, len(trained) - 1 if without.max() >= 0 else len(trained))
     squares, places = np.full((len(samples), kept), np.inf), np.zeros((len(samples), kept), np.int64)
     for start in range(0, len(trained), _CHUNK):
         part = check_features(trained[start : start + _CHUNK], "training images", least=1)

@@ -109,7 +109,7 @@ _WORDS = {
 
 def _figure(name: str, value: float, base: np.ndarray, count: int) -> Figure:
     words, lack, excess = _WORDS[name]
-    # A density is no share: its noise is that of real images.
+    # A density is not a share: its noise is that of real images.
     density = name == "density"
     noise = float(base.std(ddof=1)) if density else math.sqrt(value * (1 - value) / count)
     most = math.inf if density else 1.0

@@ -17,7 +17,7 @@ from safelight.files import Disk, make_directories, read_tensor_file, write_atom
 
 CHUNK = 256  # images read at a time
 FEATURES = "features"
-LARGEST = 8 << 30  # bytes of kept features
+MAX_KEPT_BYTES = 8 << 30  # bytes of kept features
 
 
 def choose(ids: np.ndarray, count: int) -> np.ndarray:
@@ -84,7 +84,7 @@ def _check(features: np.ndarray) -> str:
 def _read(path: Path, count: int | None, dimension: int, disk: Disk) -> np.ndarray | None:
     """What was kept, if every byte of it is as it was written."""
     try:
-        raw, header = read_tensor_file(path, LARGEST, disk)
+        raw, header = read_tensor_file(path, MAX_KEPT_BYTES, disk)
         found = load(raw)[FEATURES]
     except Exception:  # safetensors has errors of its own for each way a file can be broken
         return None

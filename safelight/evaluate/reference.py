@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.moments import LEAST, Moments, check_dimension, check_features
+from safelight.evaluate.moments import MIN_FEATURES, Moments, check_dimension, check_features
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,10 @@ class Reference:
         return wide if self.projection is None else self.projection.project(wide)
 
     def project_moments(self, moments: Moments) -> Moments:
-        if moments.count < LEAST:
-            raise UsageError(f"Expected moments of at least {LEAST} features, came {moments.count}. Add more of them.")
+        if moments.count < MIN_FEATURES:
+            raise UsageError(
+                f"Expected moments of at least {MIN_FEATURES} features, came {moments.count}. Add more of them."
+            )
         self._check_dimension(moments.dimension)
         return moments if self.projection is None else self.projection.project_moments(moments)
 
@@ -61,8 +63,10 @@ class Reference:
 def fit_reference(features: np.ndarray | Moments, *, components: int | None = None) -> Reference:
     """`features` [n, d] of real images, or their moments; `components` keeps only so many main axes of them."""
     moments = features if isinstance(features, Moments) else Moments.of(check_features(features, "reference features"))
-    if moments.count < LEAST:
-        raise UsageError(f"Expected a reference of at least {LEAST} images, came {moments.count}. Take more of them.")
+    if moments.count < MIN_FEATURES:
+        raise UsageError(
+            f"Expected a reference of at least {MIN_FEATURES} images, came {moments.count}. Take more of them."
+        )
     projection = None
     if components is not None:
         projection = _principal(moments, components)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from safelight.errors import UsageError
-from safelight.evaluate.frechet import ENOUGH
+from safelight.evaluate.frechet import MIN_SAMPLES_PER_DIMENSION
 from safelight.evaluate.kernel import KernelReference, fit_kernel_reference, measure_kernel
 from safelight.evaluate.reference import Reference, fit_reference
 from safelight.evaluate.statistics.chances import student_cdf
@@ -47,7 +47,7 @@ def compare(
     plain = Reference(fitted.count, fitted.mean, fitted.covariance, fitted.root)  # projected already
     one, other = jackknife(new, plain), jackknife(old, plain)
     both = one.minus(other)
-    enough = len(new) >= ENOUGH * fitted.dimension
+    enough = len(new) >= MIN_SAMPLES_PER_DIMENSION * fitted.dimension
     spreads = both.variance(1), one.variance(1), other.variance(1)
     return _judge(both.corrected, spreads, both.degrees, error_rate, len(new), enough)
 

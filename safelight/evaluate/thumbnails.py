@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from safelight.data.images import Images
 from safelight.evaluate.memorisation import Memorisation, memorisation
-from safelight.evaluate.moments import LEAST
+from safelight.evaluate.moments import MIN_FEATURES
 from safelight.evaluate.real import choose, real_chunks, real_pixels
 from safelight.pictures.grid import pairs
 
@@ -41,13 +41,13 @@ def shrink(pixels: np.ndarray) -> np.ndarray:
 
 
 def thumbnails_of(images: Images, training: np.ndarray, held_out: np.ndarray, side: int, *, most: int) -> Thumbnails:
-    """Of at most `most` rows that are trained on, and of some that are held out."""
+    """Thumbnails of at most `most` rows that are trained on, and of some that are held out."""
 
     def small(ids: np.ndarray) -> np.ndarray:
         return np.concatenate([shrink(chunk) for chunk in real_chunks(images, ids, side)])
 
     rows, others = choose(training, most), choose(held_out, MOST_HELD_OUT)
-    return Thumbnails(rows, small(rows), small(others) if len(others) >= LEAST else None)
+    return Thumbnails(rows, small(rows), small(others) if len(others) >= MIN_FEATURES else None)
 
 
 def find_copies(pixels: np.ndarray, small: Thumbnails) -> Memorisation | None:

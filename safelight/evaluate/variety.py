@@ -9,7 +9,7 @@ from safelight.config.tree import COMPONENTS
 from safelight.diagnosis.rules.samples import RULES
 from safelight.diagnosis.sample_quality import Kind, judge_samples
 from safelight.errors import UsageError
-from safelight.evaluate.diversity import MOST, mean_distance
+from safelight.evaluate.diversity import MAX_IMAGES, mean_distance
 from safelight.evaluate.examination import LEAST_REAL, Real, examine
 from safelight.evaluate.features import Extractor
 from safelight.evaluate.fid import FeatureName, SampleFeatures
@@ -45,7 +45,7 @@ class DiversityReport:
     mode_coverage: Figure  # share of the kinds of real images that samples fall into
     largest_mode: Figure  # share of the most frequent kind
     real_coverage: Figure  # share of the real images that have a sample nearby
-    kind: Kind | None  # crowded, missing, narrow, vague or mush; None where nothing is clearly wrong
+    kind: Kind | None  # crowded, missing, narrow, vague or mush; None if nothing is clearly wrong
     code: str | None  # `safelight explain CODE`
     sentence: str
     advice: tuple[str, ...]
@@ -111,14 +111,14 @@ class Diversity:
         self._samples.reset()
 
     def compute(self) -> DiversityReport:
-        """Of all samples so far."""
+        """The report on all samples so far."""
         features = self._samples.features()
         if len(features) <= NEIGHBOURS:
             raise UsageError(f"Expected more than {NEIGHBOURS} samples, came {len(features)}. Add some.")
         examination = examine(features, self._real)
         named = {figure.name: figure for figure in examination.figures}
         quality = judge_samples(examination.to_json())
-        rows = draw_rows(len(features), min(MOST, len(self._real.features) // 2))
+        rows = draw_rows(len(features), min(MAX_IMAGES, len(self._real.features) // 2))
         chosen = self._real.reference.project(features)[rows]
         apart = mean_distance(chosen)
         code = None if quality.kind is None else CODES[quality.kind]

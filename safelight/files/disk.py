@@ -62,12 +62,12 @@ class Disk:
             os.rmdir(name, dir_fd=folder)
 
     def free(self, folder: Path) -> int | None:
-        """Bytes that this user may still write, or None where the filesystem does not say."""
+        """Bytes that this user may still write, or None if the filesystem does not say."""
         status = os.statvfs(folder)
         return status.f_bavail * status.f_frsize if status.f_blocks else None
 
     def free_files(self, folder: Path) -> int | None:
-        """Files that this user may still create (inodes), or None where the filesystem has no such limit."""
+        """Files that this user may still create (inodes), or None if the filesystem has no such limit."""
         status = os.statvfs(folder)
         return status.f_favail if status.f_files else None
 
@@ -162,7 +162,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 def status_of(path: Path, disk: Disk = DISK) -> os.stat_result | None:
-    """Of the entry itself, also of a link; None where there is none."""
+    """The status of the entry itself, also of a link; None if there is no entry."""
     try:
         with disk._at(path) as (folder, name):
             return os.lstat(name, dir_fd=folder)

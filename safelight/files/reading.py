@@ -90,7 +90,7 @@ def read_anything(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, disk: Disk = DISK, *, most: int = LARGEST_JSON) -> Any:
-    """What a JSON file holds; None where there is none that can be read."""
+    """What a JSON file holds; None if there is no file that can be read."""
     try:
         return json.loads(read_plain(path, most, disk))
     except (CheckpointError, ValueError, RecursionError):
@@ -132,9 +132,9 @@ def _reading_failed(path: Path, error: OSError) -> CheckpointError:
             f"{path} cannot be read now: {error.strerror}. It may be whole and was left as it is: "
             "fix the cause (owner, mode, open files, memory) and start again."
         )
-    known = {
+    messages = {
         errno.ENOENT: f"{path} is missing.",
         errno.ENOTDIR: f"{path.parent} is a file; a checkpoint is a folder with {path.name} inside.",
         errno.ELOOP: f"{path} is a symbolic link; a regular file was expected.",
     }
-    return CheckpointError(known.get(error.errno or 0, f"{path} cannot be read: {error.strerror}."))
+    return CheckpointError(messages.get(error.errno or 0, f"{path} cannot be read: {error.strerror}."))

@@ -11,16 +11,16 @@ from typing import Any
 from safelight.diagnosis.definitions import STORM_STEPS, SUSPECTED, SUSPICIOUS, is_storm
 
 # A spike costs a replay of the step and no more: a hard batch comes out the same and is left alone.
-HISTORY, ENOUGH = 64, 16  # steps that are remembered, and those before which nothing is called odd
-NARROWEST = 0.1  # standard deviation that is assumed at least: 10 %
+HISTORY_STEPS, MIN_HISTORY_STEPS = 64, 16  # steps that are remembered, and those before which nothing is called odd
+MIN_DEVIATION = 0.1  # standard deviation that is assumed at least: 10 %
 
-# Divergence is confirmed by the fixed probe, so this only has to be rare.
-SMOOTHING = 0.9  # memory of the loss, per step
-SUSTAINED, CHECKED_EVERY = 16, 4  # steps; a diverged run swings, so the probe is checked more than once
+# Divergence is confirmed by the fixed set, so this only has to be rare.
+LOSS_MEMORY = 0.9  # memory of the loss, per step
+SUSTAINED_STEPS, CHECKED_EVERY = 16, 4  # steps; a diverged run swings, so the fixed set is checked more than once
 
 
 def is_good(loss: float, lowest: float, margin: float = 1.1) -> bool:
-    """Whether weights with this loss of the fixed probe are ones to go back to."""
+    """Whether weights with this loss on the fixed set are ones to go back to."""
     return math.isfinite(loss) and loss <= lowest * margin
 
 
@@ -29,7 +29,7 @@ class RecentRange:
     nothing."""
 
     def __init__(self) -> None:
-        self._logs: tuple[deque[float], ...] = (deque(maxlen=HISTORY), deque(maxlen=HISTORY))
+        self._logs: tuple[deque[float], ...] = (deque(maxlen=HISTORY_STEPS), deque(maxlen=HISTORY_STEPS))
 
     def is_odd(self, loss: float, norm: float) -> bool:
         return any(_is_far(number, logs) for number, logs in zip((loss, norm), self._logs, strict=True))
@@ -41,15 +41,15 @@ class RecentRange:
 
 
 def _is_far(number: float, logs: deque[float]) -> bool:
-    if len(logs) < ENOUGH:
+    if len(logs) < MIN_HISTORY_STEPS:
         return False
     # Cheap first: the median of 64 numbers takes longer than the arithmetic of a small step's bookkeeping.
     value, low, high = math.log(max(number, 1e-30)), min(logs), max(logs)
-    if low - NARROWEST * SUSPICIOUS <= value <= high + NARROWEST * SUSPICIOUS:
+    if low - MIN_DEVIATION * SUSPICIOUS <= value <= high + MIN_DEVIATION * SUSPICIOUS:
         return False
     middle = statistics.median(logs)
     spread = 1.4826 * statistics.median(abs(each - middle) for each in logs)
-    return abs(value - middle) > SUSPICIOUS * max(spread, NARROWEST)
+    return abs(value - middle) > SUSPICIOUS * max(spread, MIN_DEVIATION)
 
 
 @dataclass(slots=True)
@@ -67,11 +67,11 @@ class DivergenceWatch:
         if not math.isfinite(loss):
             return False  # refused, and counted elsewhere
         before = loss if self.smoothed is None else self.smoothed
-        self.smoothed = before + (1 - SMOOTHING) * (loss - before)
+        self.smoothed = before + (1 - LOSS_MEMORY) * (loss - before)
         self.lowest = min(self.lowest, self.smoothed)
-        high = SUSPECTED.holds(self.smoothed, self.lowest, zero)
+        high = SUSPECTED.is_met(self.smoothed, self.lowest, zero)
         self.risen = self.risen + 1 if high else 0
-        return self.risen >= SUSTAINED and (self.risen - SUSTAINED) % CHECKED_EVERY == 0
+        return self.risen >= SUSTAINED_STEPS and (self.risen - SUSTAINED_STEPS) % CHECKED_EVERY == 0
 
     def add_overflow(self, step: int) -> bool:
         """True where half of the last steps overflowed: no scale is small enough."""
@@ -84,4 +84,4 @@ class DivergenceWatch:
 
 def is_lost(loss: float, lowest: float, zero: float) -> bool:
     """The last word on divergence: the same images, timesteps and noise as ever, so that no draw can be blamed."""
-    return not math.isfinite(loss) or SUSPECTED.holds(loss, lowest, zero)
+    return not math.isfinite(loss) or SUSPECTED.is_met(loss, lowest, zero)

@@ -52,7 +52,7 @@ class FiniteGuard:
         say: Callable[[str], None] = print_to_stderr,
     ) -> None:
         """`scaler`: of a loop in fp16; its `step` and `update` are called by the guard. An overflow of its scale is
-        refused and counted, but is no fault. `max_refused`: faults in a row that end the training."""
+        refused and counted, but is not a fault. `max_refused`: faults in a row that end the training."""
         if max_refused < 1:
             raise UsageError(f"max_refused is {max_refused}, but it must be at least 1.")
         self._model, self._optimizer, self._scaler = model, optimizer, scaler

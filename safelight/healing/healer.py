@@ -1,4 +1,5 @@
-"""The only hand on a running run: it makes the steps as the journal says, and records there what it does."""
+"""The only component that intervenes in a running run: it makes the steps as the journal says, and records there
+what it does."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from safelight.healing.step_settings import StepSettings, effective_settings, ne
 from safelight.model.memory import is_out_of_memory
 from safelight.processes.group import ProcessGroup
 
-MOST_BAD = 0.5  # share of a step's samples; where more are bad alone, it is not the samples
+MAX_BAD_SHARE = 0.5  # share of a step's samples; where more are bad alone, it is not the samples
 
 
 @dataclass(eq=False)
@@ -49,7 +50,7 @@ class HealedCounters(Protocol):
 
     step: int
     refused_in_row: int
-    lowest_probe: float
+    lowest_fixed_set_loss: float
 
 
 class HealedState(Protocol):
@@ -63,8 +64,8 @@ class HealedState(Protocol):
     def counters(self) -> HealedCounters: ...
 
 
-class Training(Protocol):
-    """What healing may do with the training."""
+class HealableRun(Protocol):
+    """What the healer may do with a run."""
 
     device: torch.device
     group: ProcessGroup
@@ -75,7 +76,7 @@ class Training(Protocol):
 
     def inputs(self, step: int, step_settings: StepSettings) -> Sequence[MicroBatch]: ...
 
-    # Whether loss and gradient of one sample alone are.
+    # Whether the loss and gradient of one sample alone are finite.
     def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings) -> bool: ...
 
     # Whether a refused update only means that the loss scale is too large.
@@ -96,13 +97,13 @@ class Training(Protocol):
 class Healer:
     """Without `heal.enabled` it does nothing new, but what the journal of the run says still holds."""
 
-    def __init__(self, config: Config, state: HealedState, training: Training, report: Callable[[Act], None]) -> None:
-        self._config, self._state, self._training, self._report = config, state, training, report
+    def __init__(self, config: Config, state: HealedState, run: HealableRun, report: Callable[[Act], None]) -> None:
+        self._config, self._state, self._run, self._report = config, state, run, report
         self.enabled = config.heal.enabled
         # A check before the update is free where nothing has to be waited for. All processes see the same.
-        self._checks_before = self.enabled and training.device.type == "cpu"
+        self._checks_before = self.enabled and run.device.type == "cpu"
         self._in_train_mode = [module for module in state.model.modules() if module.training]
-        self._zero = training.zero_level() if self.enabled else math.nan
+        self._zero = run.zero_level() if self.enabled else math.nan
         self._replays = Replays()
         self.step_settings = self._settings(state.counters.step)  # of the step that is being made
         self._touched = False  # whether the update of this step may have begun
@@ -147,7 +148,7 @@ class Healer:
         if not self._checks_before:
             return None
         mean, size, finite = float(loss.mean()), float(norm), not bool(refused)
-        if not finite and self._training.is_overflow(loss):
+        if not finite and self._run.is_overflow(loss):
             return None
         verdict = self._replays.judge(mean, size, finite=finite)
         if verdict == "again":
@@ -155,7 +156,7 @@ class Healer:
         if verdict == "isolate" and self._quarantine(step, inputs, since=step):
             self._replays.begin()
             self.step_settings = self._settings(step)
-            return self._training.inputs(step, self.step_settings)
+            return self._run.inputs(step, self.step_settings)
         if verdict == "redone":
             facts = self._replays.facts()
             reason = "loss {loss:.4g} and gradient norm {norm:.4g} did not come out again (now {loss_again:.4g} and "
@@ -167,9 +168,9 @@ class Healer:
 
     def _quarantine(self, step: int, inputs: Sequence[MicroBatch], *, since: int) -> bool:
         """Whether some samples are the cause. If not, it is the weights: a divergence, if it continues."""
-        self._training.discard_pass()
+        self._run.discard_pass()
         samples = find_bad_samples(
-            inputs, lambda row: self._training.is_finite(row, step, self.step_settings), self._training.group
+            inputs, lambda row: self._run.is_finite(row, step, self.step_settings), self._run.group
         )
         if not samples:
             return False
@@ -183,17 +184,18 @@ class Healer:
     def _check_divergence(self, step: int, loss: float) -> None:
         if not self._state.watch.add_loss(loss, self._zero):
             return
-        probe, lowest = self._training.fixed_set_loss(), self._state.counters.lowest_probe
-        if is_lost(probe, lowest, self._zero):
-            facts = {"probe": probe, "lowest_probe": lowest, "zero_level": self._zero}
-            raise Rollback("lower-rate", step, f"diverged: the probe loss is {probe:.4g}, it was {lowest:.4g}", facts)
+        loss, lowest = self._run.fixed_set_loss(), self._state.counters.lowest_fixed_set_loss
+        if is_lost(loss, lowest, self._zero):
+            facts = {"probe": loss, "lowest_probe": lowest, "zero_level": self._zero}
+            reason = f"diverged: the loss on the fixed set is {loss:.4g}, it was {lowest:.4g}"
+            raise Rollback("lower-rate", step, reason, facts)
 
     def read(self, step: int, inputs: Sequence[MicroBatch], loss: float, *, refused: bool, overflow: bool) -> None:
         """After a step was brought to the host; an update that was not checked before is checked now."""
         if not self.enabled:
             return
         if overflow and self._state.watch.add_overflow(step):
-            on_cuda = self._training.device.type == "cuda"
+            on_cuda = self._run.device.type == "cuda"
             to = "bf16" if not on_cuda or torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
             reason = f"{len(self._state.watch.overflows)} of the last steps overflowed in fp16; {to} from here"
             raise Rollback("change-precision", step, reason, {"to": to})
@@ -211,43 +213,45 @@ class Healer:
             reason = f"diverged: {row} updates in a row were not finite, beginning in {where}"
             raise Rollback("lower-rate", step, reason, {"first_nonfinite": where})
 
-    def go_back(self, order: Rollback, loaded: Loaded) -> Act:
+    def go_back(self, rollback: Rollback, loaded: Loaded) -> Act:
         """Restores a good checkpoint and keeps the journal; the act is reported once the record is cut."""
-        self._check_budget(order.step, order.reason)
-        self._training.restore(loaded)
-        facts, reason = order.facts, order.reason
-        if order.kind == "lower-rate":
-            facts = facts | self._lower_rate(order.step, loaded)
+        self._check_budget(rollback.step, rollback.reason)
+        self._run.restore(loaded)
+        facts, reason = rollback.facts, rollback.reason
+        if rollback.kind == "lower-rate":
+            facts = facts | self._lower_rate(rollback.step, loaded)
             reason += f"; the learning rate is multiplied by {facts['factor']:g}"
             reason += f" and the warmup takes {facts['warmup']:,} steps" if facts["warmup"] is not None else ""
         reason += f", and the run goes back to step {loaded.step:,}"
         self._replays = Replays()
-        return self._state.journal.write(order.kind, step=order.step, since=loaded.step, reason=reason, facts=facts)
+        return self._state.journal.write(
+            rollback.kind, step=rollback.step, since=loaded.step, reason=reason, facts=facts
+        )
 
     def _lower_rate(self, step: int, loaded: Loaded) -> dict[str, Any]:
         step_settings, steps = self._settings(loaded.step), self._config.train.steps
 
         def loss_after(optimizer: Optimizer, updates: int) -> float:
-            return self._training.loss_after(loaded, replace(step_settings, optimizer=optimizer), updates)
+            return self._run.loss_after(loaded, replace(step_settings, optimizer=optimizer), updates)
 
         tried = try_rates(step_settings.optimizer, loss_after)
         return {
             "factor": choose_cut(tried),
-            "warmup": longer_warmup(self._training.warmup_steps(step_settings.optimizer), step, steps),
+            "warmup": longer_warmup(self._run.warmup_steps(step_settings.optimizer), step, steps),
             "tried": {f"{factor:g}": loss for factor, loss in tried.items()},
         }
 
     def may_split(self, error: BaseException) -> bool:
         """Whether smaller micro-batches could help: a step that ran out of memory before its update began."""
-        if self._training.group.size > 1 or self._config.train.shards is not None:
-            return False  # the other processes are in the middle of the step; a shard cannot be cut
+        if self._run.group.size > 1 or self._config.train.shards is not None:
+            return False  # the other processes are in the middle of the step; an exact part cannot be cut
         if not self.enabled or self._touched or not is_out_of_memory(error):
             return False
         return next_micro_batches(self._config.train.batch_size, self.step_settings.micro_batches) is not None
 
     def split(self, step: int) -> None:
         """After running out of memory: the same batch in smaller pieces."""
-        self._training.discard_pass()
+        self._run.discard_pass()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -278,9 +282,9 @@ class Healer:
 def find_bad_samples(
     inputs: Sequence[MicroBatch], is_finite: Callable[[MicroBatch], bool], group: ProcessGroup
 ) -> list[int]:
-    """Dataset indices of the samples whose own loss or gradient is not finite; none where it is the weights that are
+    """Dataset indices of the samples whose own loss or gradient is not finite; none if it is the weights that are
     bad, or where samples are bad only together."""
     rows = [row for micro in inputs for row in micro.rows()]
     found = group.all_gather_object([int(row.ids[0]) for row in rows if not is_finite(row)])
     bad = [sample for each in found for sample in each]
-    return sorted(set(bad)) if len(bad) <= MOST_BAD * len(rows) * group.size else []
+    return sorted(set(bad)) if len(bad) <= MAX_BAD_SHARE * len(rows) * group.size else []

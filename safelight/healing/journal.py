@@ -27,7 +27,7 @@ class Act:
     undone: int | None = None
     """The first update that is made without it."""
 
-    def holds(self, step: int) -> bool:
+    def is_active(self, step: int) -> bool:
         return self.since <= step and (self.undone is None or step < self.undone)
 
     def describe(self) -> str:
@@ -50,8 +50,8 @@ class Journal:
     def undo(self, number: int, step: int) -> Act:
         """Drops the effect of an act from this step on."""
         if not 1 <= number <= len(self.acts):
-            known = f"It has acts 1 to {len(self.acts)}." if self.acts else "Nothing was done to this run."
-            raise UsageError(f"There is no act {number} in the journal of this run. {known}")
+            acts = f"It has acts 1 to {len(self.acts)}." if self.acts else "Nothing was done to this run."
+            raise UsageError(f"There is no act {number} in the journal of this run. {acts}")
         act = self.acts[number - 1]
         if act.undone is not None:
             raise UsageError(f"Act {number} ({act.kind}) is undone already, from step {act.undone:,} on.")
@@ -69,13 +69,13 @@ def _is_plain(act: Act) -> bool:
 
 
 def read_journal(found: object) -> Journal:
-    """Of a checkpoint; one of before there was a journal has none."""
+    """The journal of a checkpoint; empty if the checkpoint is older than journals."""
     if not isinstance(found, list | None):
         raise CheckpointError(f"The journal of the checkpoint should be a list, and is a {type(found).__name__}.")
     try:
         acts = [Act(**each) for each in found or ()]
         if not all(_is_plain(act) for act in acts):
-            raise TypeError("a step is no number, a reason no text, or facts are no object")
+            raise TypeError("a step is not a number, a reason not a text, or facts not an object")
     except TypeError as error:
         raise CheckpointError(f"The journal of the checkpoint cannot be read: {error}.") from error
     for place, act in enumerate(acts, 1):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from safelight.healing.alarms import RecentRange
 
-ALIKE = 1e-3  # relative difference of loss and norm up to which a replay gave the same
+ALIKE_DIFFERENCE = 1e-3  # relative difference of loss and norm up to which a replay gave the same
 MOST_PASSES = 4  # of a step that comes out otherwise each time
 
 Verdict = Literal["continue", "again", "isolate", "redone"]
@@ -24,7 +24,7 @@ class Replays:
         self._passes = []
 
     def judge(self, loss: float, norm: float, *, finite: bool) -> Verdict:
-        """Of one more pass of the step that was begun."""
+        """Judges one more pass of the step that was begun."""
         now = loss, norm
         odd = not finite or self._usual.is_odd(*now)
         if not self._passes and not odd:
@@ -54,4 +54,4 @@ def _alike(before: tuple[float, float], now: tuple[float, float]) -> bool:
 def _same(before: float, now: float) -> bool:
     if not (math.isfinite(before) and math.isfinite(now)):
         return math.isfinite(before) == math.isfinite(now)
-    return math.isclose(before, now, rel_tol=ALIKE)
+    return math.isclose(before, now, rel_tol=ALIKE_DIFFERENCE)

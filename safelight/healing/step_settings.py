@@ -23,11 +23,15 @@ class StepSettings:
     """Modules that leave train mode are returned to it before every step."""
 
 
+def configured_micro_batches(config: Config) -> int:
+    """The micro-batches of a step; 1 while `auto` is not resolved."""
+    return 1 if config.train.accumulate == "auto" else int(config.train.accumulate)
+
+
 def effective_settings(config: Config, acts: Sequence[Act], step: int) -> StepSettings:
-    micro_batches = int(config.train.accumulate if config.train.accumulate != "auto" else 1)
-    found = StepSettings(config.optimizer, config.train.precision, micro_batches, frozenset(), False)
+    found = StepSettings(config.optimizer, config.train.precision, configured_micro_batches(config), frozenset(), False)
     for act in acts:
-        if act.holds(step):
+        if act.is_active(step):
             found = _after(found, act)
     return found
 

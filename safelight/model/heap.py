@@ -77,7 +77,7 @@ class _Heap:
 
 
 def settled_peak(before: Sequence[Event], step: Sequence[Event]) -> int | None:
-    """The most bytes that are held while `step` repeats; None where the C library is not glibc 2.33 or newer."""
+    """The most bytes that are held while `step` repeats; None if the C library is not glibc 2.33 or newer."""
     if not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "mallinfo2") or not sys.executable:
         return None
     # Isolated: the child must not see this folder as a place to import from, nor load anything else.

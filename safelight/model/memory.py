@@ -125,7 +125,8 @@ def _left_in_groups(root: Path, membership: Path) -> Iterator[int]:
 
 
 def _left_up_from(root: Path, path: str, files: tuple[str, str, str]) -> Iterator[int]:
-    """Of the group and of all groups around it: each may have a limit. Inside a container only the root is there."""
+    """What is left of the group and of all groups around it: each may have a limit. Inside a container only the root is
+    there."""
     group = PurePosixPath(path.lstrip("/"))
     for place in (root / group, *(root / parent for parent in group.parents)):
         try:

@@ -42,8 +42,8 @@ def all_finite(tensors: Iterable[Tensor]) -> Tensor:
     return torch.stack([each.isfinite().to(largest[0].device) for each in largest]).all()
 
 
-def nonfinite_weights(named: Iterable[tuple[str, Tensor]]) -> str | None:
-    for name, parameter in named:
+def nonfinite_weights(named_parameters: Iterable[tuple[str, Tensor]]) -> str | None:
+    for name, parameter in named_parameters:
         if not parameter.isfinite().all():
             return f"the weights of {name}"
     return None

@@ -19,8 +19,8 @@ MEMORY = 0.98  # of the two parts of the noise scale
 class GradientMonitor:
     """Works on the norms of single parameters, which the step needs anyhow."""
 
-    def __init__(self, parts: ParameterBlocks, total: SumOverProcesses | None = None) -> None:
-        self._parts, self._total = parts, total
+    def __init__(self, parts: ParameterBlocks, sum_over_processes: SumOverProcesses | None = None) -> None:
+        self._parts, self._sum_over_processes = parts, sum_over_processes
         self.signal = 0.0  # squared length of the true gradient, estimated
         self.noise = 0.0  # variance of one sample's gradient, estimated
 
@@ -43,8 +43,8 @@ class GradientMonitor:
         first = gradients[0].device
         zeros = torch.stack([_zeros(gradient).to(first) for gradient in gradients]).float()
         sizes = torch.tensor([float(gradient.numel()) for gradient in gradients], dtype=torch.float64)
-        if self._total is not None:
-            zeros, sizes = self._total(torch.stack([zeros.double(), sizes.to(first)]))
+        if self._sum_over_processes is not None:
+            zeros, sizes = self._sum_over_processes(torch.stack([zeros.double(), sizes.to(first)]))
 
         def finish(counts: np.ndarray, sizes: np.ndarray) -> dict[str, float]:
             return self._parts.by_name(signals.GRADIENT_ZERO, self._parts.total(counts) / self._parts.total(sizes))

@@ -27,55 +27,55 @@ TINY = 1e-12
 
 
 def noise_levels(log_snr: np.ndarray, levels: int) -> np.ndarray:
-    """Of each timestep, 0 the least noise: slices of equal probability, so that every one is drawn equally often.
-    `log_snr`, or anything that falls and rises with it."""
+    """The level of each timestep, 0 the least noise: slices of equal probability, so that every one is drawn equally
+    often. `log_snr`, or anything that falls and rises with it."""
     place = np.empty(len(log_snr), np.int64)
     place[np.argsort(-log_snr, kind="stable")] = np.arange(len(log_snr))
     return place * levels // len(log_snr)
 
 
-Levels = Callable[[np.ndarray], np.ndarray]
-"""Of times: their slice of the noise, 0 to BINS − 1 from the least, and −1 for what is no time of the process."""
+NoiseBinning = Callable[[np.ndarray], np.ndarray]
+"""Gives each time its slice of the noise, 0 to BINS − 1 from the least, and −1 to what is not a time of the process."""
 
 
-def levels_of_table(log_snr: np.ndarray) -> Levels:
-    """Discrete time: `log_snr` of each timestep."""
+def noise_binning_of_table(log_snr: np.ndarray) -> NoiseBinning:
+    """The bins of discrete time, by `log_snr` of each timestep."""
     slices = noise_levels(log_snr, BINS)
 
-    def levels(t: np.ndarray) -> np.ndarray:
+    def bin_of(t: np.ndarray) -> np.ndarray:
         places = t.astype(np.int64, copy=False)
-        known = (places >= 0) & (places < len(slices))
-        return np.where(known, slices[np.where(known, places, 0)], -1)
+        is_timestep = (places >= 0) & (places < len(slices))
+        return np.where(is_timestep, slices[np.where(is_timestep, places, 0)], -1)
 
-    return levels
+    return bin_of
 
 
-def find_levels(
-    log_snr: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], timesteps: int | None
-) -> Levels:
-    """Of a process whose times have this density: the noise grows with continuous time."""
+def make_noise_binning(
+    log_snr: Callable[[Tensor], Tensor], time_quantile: Callable[[Tensor], Tensor], timesteps: int | None
+) -> NoiseBinning:
+    """The bins of a process whose times have this density: the noise grows with continuous time."""
     if timesteps is not None:
-        return levels_of_table(log_snr(torch.arange(timesteps)).numpy())
-    ends = density(torch.arange(BINS + 1, dtype=torch.float64) / BINS).double().numpy()
+        return noise_binning_of_table(log_snr(torch.arange(timesteps)).numpy())
+    ends = time_quantile(torch.arange(BINS + 1, dtype=torch.float64) / BINS).double().numpy()
 
-    def levels(t: np.ndarray) -> np.ndarray:
-        known = np.isfinite(t) & (t >= 0)
-        return np.where(known, np.searchsorted(ends[1:-1], np.where(known, t, 0.0), side="right"), -1)
+    def bin_of(t: np.ndarray) -> np.ndarray:
+        is_time = np.isfinite(t) & (t >= 0)
+        return np.where(is_time, np.searchsorted(ends[1:-1], np.where(is_time, t, 0.0), side="right"), -1)
 
-    return levels
+    return bin_of
 
 
-def levels_of_draws(log_snr: Callable[[Tensor], Tensor], draws: np.ndarray) -> Levels:
-    """Of a loop whose density is known by its draws only: slices of log-SNR that are drawn equally often."""
+def noise_binning_of_draws(log_snr: Callable[[Tensor], Tensor], draws: np.ndarray) -> NoiseBinning:
+    """The bins of a loop whose density is known by its draws only: slices of log-SNR that are drawn equally often."""
     drawn = -log_snr(torch.as_tensor(draws, dtype=torch.float64)).numpy()
     ends = np.quantile(drawn, np.arange(1, BINS) / BINS)
 
-    def levels(t: np.ndarray) -> np.ndarray:
-        known = np.isfinite(t)
-        noise = -log_snr(torch.as_tensor(np.where(known, t, 0.5), dtype=torch.float64)).numpy()
-        return np.where(known, np.searchsorted(ends, noise, side="right"), -1)
+    def bin_of(t: np.ndarray) -> np.ndarray:
+        is_time = np.isfinite(t)
+        noise = -log_snr(torch.as_tensor(np.where(is_time, t, 0.5), dtype=torch.float64)).numpy()
+        return np.where(is_time, np.searchsorted(ends, noise, side="right"), -1)
 
-    return levels
+    return bin_of
 
 
 class RecentLosses:
@@ -87,18 +87,18 @@ class RecentLosses:
 
     def measure(self, step: int, loss: float) -> dict[str, float]:
         self.memory[:, step % RECENT] = (loss, 1) if math.isfinite(loss) else (0, 0)
-        known = self.memory[0, self.memory[1] > 0]
-        if not len(known):
+        recent = self.memory[0, self.memory[1] > 0]
+        if not len(recent):
             return {LOSS.name: loss}
-        smooth, deviation = float(known.mean()), float(known.std())
+        smooth, deviation = float(recent.mean()), float(recent.std())
         return {LOSS.name: loss, LOSS_SMOOTH.name: smooth, LOSS_DEVIATION.name: deviation}
 
 
 class LossMonitor:
     """Remembers the usual loss at each noise level."""
 
-    def __init__(self, levels: Levels) -> None:
-        self._levels_of = levels
+    def __init__(self, noise_binning: NoiseBinning) -> None:
+        self._noise_binning = noise_binning
         self._names = [f"{LOSS_AT_LEVEL.name}/{level:02d}" for level in range(LEVELS)]
         # What is remembered over steps, for each bin; a checkpoint holds it.
         self._memory = {name: np.zeros(BINS) for name in ("usual", "weight", "sums", "visits")}
@@ -108,11 +108,11 @@ class LossMonitor:
         """`loss` and `t` [n], of every sample of the step."""
         mean = float(loss.mean(dtype=np.float64))
         readings = {LOSS.name: mean}
-        bins = self._levels_of(t)
-        known = bins >= 0
-        if not known.all():  # counted, and left out of the levels
-            readings[TIMESTEPS_OUTSIDE.name] = float((~known).mean())
-            loss, bins = loss[known], bins[known]
+        bins = self._noise_binning(t)
+        is_binned = bins >= 0
+        if not is_binned.all():  # counted, and left out of the levels
+            readings[TIMESTEPS_OUTSIDE.name] = float((~is_binned).mean())
+            loss, bins = loss[is_binned], bins[is_binned]
         if not math.isfinite(mean):  # reported by the mean of its step; remembered, it would blank all that follow
             finite = np.isfinite(loss)
             loss, bins = loss[finite], bins[finite]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from safelight.vocabulary import Signal
 
-NAMED = 16  # parameters that an event about gradients which are not finite names; it counts all
-MOST = 32  # parts of a network; more are put together
+MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are not finite names; it counts all
+MAX_PARTS = 32  # parts of a network; more are put together
 BINS = 64  # of a histogram of weights
 
 SumOverProcesses = Callable[[Tensor], Tensor]
@@ -45,16 +45,16 @@ class ParameterBlocks:
         return [name for name, bad in zip(self.parameters, (~norms.isfinite()).tolist(), strict=True) if bad]
 
 
-def find_parts(named: Sequence[tuple[str, object]]) -> ParameterBlocks:
+def find_parts(named_parameters: Sequence[tuple[str, object]]) -> ParameterBlocks:
     """Blocks by the beginning of the parameters' names: `conv_in`, `down_blocks.0`, `mid_block`, …"""
-    parameters = tuple(name for name, _ in named)
+    parameters = tuple(name for name, _ in named_parameters)
     paths = [name.split(".") for name in parameters]
     while paths and min(map(len, paths)) > 1 and len({path[0] for path in paths}) == 1:
         paths = [path[1:] for path in paths]  # without `module` of DDP, `model` of a wrapper
     labels = [_block(*path) for path in paths]
     names = list(dict.fromkeys(labels))
-    if len(names) > MOST:
-        size = -(-len(names) // MOST)
+    if len(names) > MAX_PARTS:
+        size = -(-len(names) // MAX_PARTS)
         joined = {name: f"{names[i // size * size]} …" for i, name in enumerate(names)}
         labels = [joined[label] for label in labels]
         names = list(dict.fromkeys(labels))
@@ -80,7 +80,7 @@ def weight_histograms(parts: ParameterBlocks, parameters: Sequence[Tensor]) -> d
     return found
 
 
-def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+def trainable_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
@@ -104,9 +104,12 @@ def norms_of(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms])
 
 
-def join_norms(norms: Tensor, total: SumOverProcesses | None) -> Tensor:
-    """Of whole tensors, from those of the rows that each process holds; in float64, where no square overflows."""
-    return norms if total is None else total(norms.double().square()).sqrt().to(norms.dtype)
+def join_norms(norms: Tensor, sum_over_processes: SumOverProcesses | None) -> Tensor:
+    """The norms of whole tensors, from those of the rows that each process holds; in float64, in which no square
+    overflows."""
+    if sum_over_processes is None:
+        return norms
+    return sum_over_processes(norms.double().square()).sqrt().to(norms.dtype)
 
 
 def _block(first: str, *rest: str) -> str:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
-from safelight.monitors.loss import Levels, LossMonitor, RecentLosses
-from safelight.monitors.modules import SumOverProcesses, find_parts, trained
+from safelight.monitors.loss import LossMonitor, NoiseBinning, RecentLosses
+from safelight.monitors.modules import SumOverProcesses, find_parts, trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS_SCALE, REFUSED
@@ -26,7 +26,7 @@ class PartialGradient:
     """The gradient of a part of the batch, where it was accumulated in pieces."""
 
     norm: Tensor
-    """Of the mean over the part, as if it were a batch of its own."""
+    """The norm of the mean over the part, as if it were a batch of its own."""
     batch: int
     whole: int
 
@@ -37,23 +37,24 @@ class Monitors:
     def __init__(
         self,
         model: nn.Module,
-        levels: Levels | None,
-        named: Sequence[tuple[str, nn.Parameter]] | None = None,
-        total: SumOverProcesses | None = None,
+        noise_binning: NoiseBinning | None,
+        named_parameters: Sequence[tuple[str, nn.Parameter]] | None = None,
+        sum_over_processes: SumOverProcesses | None = None,
     ) -> None:
-        """`levels` of times; None where the process is not known: then there is no loss by noise level. `named`: what
-        stands for the trained parameters of the model; with `total`, rows of them."""
-        named = trained(model) if named is None else named
-        self.parts = find_parts(named)
-        self._loss = None if levels is None else LossMonitor(levels)
+        """`noise_binning`: of times; None if the process is not known, and then there is no loss by noise level.
+        `named_parameters`: what stands for the trained parameters of the model; with `sum_over_processes`, rows of
+        them."""
+        named_parameters = trainable_parameters(model) if named_parameters is None else named_parameters
+        self.parts = find_parts(named_parameters)
+        self._loss = None if noise_binning is None else LossMonitor(noise_binning)
         self._recent = RecentLosses()
-        self._gradients = GradientMonitor(self.parts, total)
-        self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named], total)
+        self._gradients = GradientMonitor(self.parts, sum_over_processes)
+        self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named_parameters], sum_over_processes)
         self._zeros: list[PendingReading] = []
 
-    def find_levels(self, levels: Levels) -> None:
+    def set_noise_binning(self, noise_binning: NoiseBinning) -> None:
         """When the process is known: from now on there is a loss by noise level."""
-        self._loss = LossMonitor(levels)
+        self._loss = LossMonitor(noise_binning)
 
     def measures_parts(self, step: int) -> bool:
         return step % PARTS_EVERY == 0

@@ -19,9 +19,9 @@ class UpdateMonitor:
     """Holds a copy of the weights for the length of one update."""
 
     def __init__(
-        self, parts: ParameterBlocks, parameters: Sequence[Tensor], total: SumOverProcesses | None = None
+        self, parts: ParameterBlocks, parameters: Sequence[Tensor], sum_over_processes: SumOverProcesses | None = None
     ) -> None:
-        self._parts, self._parameters, self._total = parts, list(parameters), total
+        self._parts, self._parameters, self._sum_over_processes = parts, list(parameters), sum_over_processes
         self._before: list[Tensor] | None = None
 
     @torch.no_grad()
@@ -39,7 +39,7 @@ class UpdateMonitor:
         if average is not None:
             near = [shadow.to(parameter.device) for shadow, parameter in zip(average, self._parameters, strict=True)]
             norms.append(norms_of(torch._foreach_sub([parameter.detach() for parameter in self._parameters], near)))
-        return PendingReading(join_norms(torch.stack(norms), self._total).unbind(), self._read)
+        return PendingReading(join_norms(torch.stack(norms), self._sum_over_processes).unbind(), self._read)
 
     def _read(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray | None = None) -> dict[str, float]:
         readings: dict[str, float] = {}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.config import Config
-from safelight.data.images import Images, hold_out
+from safelight.data.images import Images
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.observer import StepView
 from safelight.probes.probe_runner import with_check_prefix
@@ -22,32 +22,33 @@ CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a
 class BatchCheck:
     """A label may be its image's or the one for no label; an image may not be one that is held out."""
 
-    def __init__(self, config: Config, images: Images, send: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, config: Config, images: Images, held_out_ids: np.ndarray, send: Callable[[Tensor], Tensor]
+    ) -> None:
         """`send` brings a tensor to the device."""
         self._send = send
         conditional, labels = config.model.conditional, images.labels
         self._labels = labels.astype(np.int64) if conditional and labels is not None else None
         self._none = config.data.classes
-        _, held = hold_out(images, config.data.held_out)
-        self._held = np.isin(np.arange(len(images)), held) if len(held) else None
+        self._is_held_out = np.isin(np.arange(len(images)), held_out_ids) if len(held_out_ids) else None
 
     def check(self, view: StepView) -> list[PendingReading]:
         if view.step >= CLOSE and view.step % EVERY:
             return []
         pieces: list[PendingReading] = []
-        if self._held is not None:
-            share = float(np.mean([self._held[micro.ids].mean() for micro in view.inputs]))
+        if self._is_held_out is not None:
+            share = float(np.mean([self._is_held_out[micro.ids].mean() for micro in view.inputs]))
             pieces.append(PendingReading((), partial(with_check_prefix, {checks.ROWS_HELD_OUT: share})))
         if self._labels is not None:
             pieces.append(PendingReading((self._moved(view, self._labels),), _read_moved))
         return pieces
 
-    def _moved(self, view: StepView, known: np.ndarray) -> Tensor:
+    def _moved(self, view: StepView, labels: np.ndarray) -> Tensor:
         """The share of labels that are another image's, on the device."""
         shares = []
         for micro in view.inputs:
             assert micro.labels is not None, "conditional runs have labels"
-            own = self._send(torch.from_numpy(known[micro.ids]))
+            own = self._send(torch.from_numpy(labels[micro.ids]))
             shares.append(((micro.labels != own) & (micro.labels != self._none)).float().mean())
         return torch.stack(shares).mean().reshape(1)
 

@@ -12,8 +12,8 @@ from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
 
 OnFinding = Callable[[Finding], object]
-SHARE = 0.003  # of the time
-SHORTEST = 1.0  # seconds between two
+MAX_TIME_SHARE = 0.003  # of the time
+MIN_SECONDS_BETWEEN = 1.0  # seconds between two
 
 
 class LiveDiagnosis:
@@ -27,7 +27,7 @@ class LiveDiagnosis:
         self._reported: dict[str, bool] = {}  # by code: whether it was over
         self._thread: threading.Thread | None = None
         self._result: list[Finding] | Exception = []
-        self._next = time.monotonic() + SHORTEST
+        self._next = time.monotonic() + MIN_SECONDS_BETWEEN
 
     def poll(self, step: int) -> None:
         """After some steps: reports what was found, and starts the next diagnosis when it is due."""
@@ -58,7 +58,7 @@ class LiveDiagnosis:
             self._result = diagnose(self._folder.path)
         except Exception as error:
             self._result = error
-        self._next = time.monotonic() + max(SHORTEST, (time.thread_time() - begun) / SHARE)
+        self._next = time.monotonic() + max(MIN_SECONDS_BETWEEN, (time.thread_time() - begun) / MAX_TIME_SHARE)
 
     def _report_all(self, step: int) -> None:
         result, self._result = self._result, []

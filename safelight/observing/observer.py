@@ -29,7 +29,7 @@ class StepView:
     refused: Tensor  # 1 where the update was refused
     lr: float
     readings: Sequence[PendingReading]  # of the monitors
-    stop_signal: Tensor  # number of a signal that one of the processes received, or 0
+    os_signal: Tensor  # number of a signal that one of the processes received, or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ class Observer:
 
     # --- between steps --------------------------------------------------------------------------------------------
 
-    def add(self, step: int, pending: Sequence[PendingReading], known: Mapping[str, float]) -> None:
-        """The readings of a step; `known` are on the host already."""
-        self._buffer.add(step, pending, known)
+    def add(self, step: int, pending: Sequence[PendingReading], host_readings: Mapping[str, float]) -> None:
+        """The readings of a step; `host_readings` are on the host already."""
+        self._buffer.add(step, pending, host_readings)
 
     @property
     def is_due(self) -> bool:

@@ -15,7 +15,7 @@ from safelight.processes.local_weights import LocalWeights
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING
 
 EVERY = 64  # steps: reads all weights once, and sends a few numbers
-MOST_NAMED = 64  # processes that have a signal each
+MAX_NAMED_PROCESSES = 64  # processes that have a signal each
 NANOSECONDS = 1e9
 
 
@@ -36,7 +36,7 @@ class ProcessCheck:
         self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
 
     def check(self, view: StepView, *, replaced: bool) -> dict[str, float]:
-        """Readings of all processes; none where there is only one, or it is not time yet. `replaced`: whether some
+        """Readings of all processes; none if there is only one, or it is not time yet. `replaced`: whether some
         samples are in quarantine."""
         if self._group.size == 1 or view.step % EVERY:
             return {}
@@ -59,7 +59,7 @@ class ProcessCheck:
         if step:  # the first step also pays for what is loaded and tuned once
             readings[SLOWEST.name] = float(own.max() / max(1.0, float(np.median(own))))
             readings[WAITING.name] = float(waited.mean() / max(1.0, float((own + waited).mean())))
-            for rank, each in enumerate(own[:MOST_NAMED].tolist()):
+            for rank, each in enumerate(own[:MAX_NAMED_PROCESSES].tolist()):
                 readings[f"{PROCESS_SECONDS.name}/{rank:02d}"] = each / NANOSECONDS
         return readings
 
@@ -77,7 +77,7 @@ def shared_by_processes(ids: np.ndarray) -> float:
 
 
 def checksum(model: nn.Module) -> int:
-    """Of all weights: any other bit in one of them, or two that changed places, gives another number."""
+    """A number for all weights: any other bit in one of them, or two that changed places, gives another number."""
     return checksum_of(*(parameter.detach() for parameter in model.parameters()))
 
 

@@ -34,8 +34,8 @@ def open_record(
     config: Mapping[str, Any] | None = None,
     silent: bool = False,
 ) -> tuple[RecordWriter, LoggerThreads | None]:
-    """The record and the loggers of a run from this step on. `config`: for the loggers. `silent`: of a process that is
-    not the first."""
+    """The record and the loggers of a run from this step on. `config`: for the loggers. `silent`: nothing is
+    kept, as on every process but the first."""
     if silent:
         return SilentRecordWriter(), None
     names, path, settings = dict.fromkeys(loggers), folder.path, dict(config or {})
@@ -76,7 +76,7 @@ class Recorder:
         """A picture that is finished and lies in the run folder."""
         with Image.open(io.BytesIO(read_plain(path, LARGEST_PICTURE))) as image:
             self._record.picture(step, kind, path.absolute(), image.size)
-        if self._loggers is not None and path.suffix == ".png":  # an animation is none that TensorBoard could show
+        if self._loggers is not None and path.suffix == ".png":  # an animation is not one that TensorBoard could show
             self._loggers.put(Batch(pictures=(LoggedPicture(step, kind, path),)))
 
     @property

@@ -16,7 +16,7 @@ from safelight import checks, vocabulary
 from safelight.config import Config
 from safelight.data.cache import cache_root
 from safelight.data.images import Images, hold_out
-from safelight.evaluate.appearance import MOST, RealAppearance
+from safelight.evaluate.appearance import MAX_REAL_IMAGES, RealAppearance
 from safelight.evaluate.features import extract, load_extractor
 from safelight.evaluate.kernel import KernelDistance, fit_kernel_reference, kernel_distance
 from safelight.evaluate.networks.lite0 import side_for
@@ -26,10 +26,11 @@ from safelight.observing.recorder import Recorder
 from safelight.probes.probe_runner import with_check_prefix
 from safelight.yardstick.denoisers import DatasetDenoisers
 
-SHARE, SECONDS = 0.1, 4.0  # what a short evaluation may take: of the training time, and in any case
+MAX_TIME_SHARE, MAX_SECONDS = 0.1, 4.0  # what a short evaluation may take: of the training time, and in any case
 REFERENCES = 256  # real images of a short evaluation
-LEAST = 16  # samples of one: fewer say nothing
-LOADING, IMAGE = 2.0, 0.003  # seconds to load the network, and of an image of 32 px in it, on one busy core
+MIN_SAMPLES = 16  # samples of one: fewer say nothing
+# Seconds to load the network, and of an image of 32 px in it, on one busy core
+LOADING_SECONDS, IMAGE_SECONDS = 2.0, 0.003
 LOOKS = {
     "contrast": checks.SAMPLES_CONTRAST,
     "apart": checks.SAMPLES_APART,
@@ -64,21 +65,21 @@ class SampleCheck:
 
     @functools.cached_property
     def _real(self) -> RealAppearance:
-        return RealAppearance(real_pixels(self.images, self._rows(MOST), self.config.data.image_size))
+        return RealAppearance(real_pixels(self.images, self._rows(MAX_REAL_IMAGES), self.config.data.image_size))
 
     def _rows(self, most: int) -> np.ndarray:
         ids, _ = hold_out(self.images, self.config.data.held_out)
         return choose(np.arange(len(self.images)) if ids is None else ids, most)
 
-    def evaluate_shortly(self, samples: Tensor, *, after: int, trained: float, least: float = SECONDS) -> float:
+    def evaluate_shortly(self, samples: Tensor, *, after: int, trained: float, least: float = MAX_SECONDS) -> float:
         """The samples of the last picture against a few real images and as many Gaussian ones, by the kernel distance,
         which few samples do not bias. `trained`: seconds of training, `least`: those that it may take in any case.
         Returns its own, 0 where it would take too long.
         """
         config = self.config
-        if config.evaluate.every == 0 or len(samples) < LEAST:
+        if config.evaluate.every == 0 or len(samples) < MIN_SAMPLES:
             return 0.0
-        if self._guess(2 * len(samples) + REFERENCES) > max(least, SHARE * trained):
+        if self._guess(2 * len(samples) + REFERENCES) > max(least, MAX_TIME_SHARE * trained):
             return 0.0
         begun, side = time.perf_counter(), config.data.image_size
         extractor = load_extractor(config.evaluate.features, image_size=side, say=self.say)
@@ -101,7 +102,7 @@ class SampleCheck:
 
     def _guess(self, images: int) -> float:
         """Seconds."""
-        return LOADING + IMAGE * images * side_for(self.config.data.image_size) ** 2 / 32**2
+        return LOADING_SECONDS + IMAGE_SECONDS * images * side_for(self.config.data.image_size) ** 2 / 32**2
 
 
 def _to_json(distance: KernelDistance) -> dict[str, dict[str, float]]:

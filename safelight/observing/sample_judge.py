@@ -28,11 +28,11 @@ from safelight.pictures.grid import save_png
 from safelight.run import RunFolder
 from safelight.yardstick.denoisers import DatasetDenoisers
 
-USUAL = 4  # evaluations of a run that does not say how many
+USUAL_EVALUATIONS = 4  # evaluations of a run that does not say how many
 FIRST_GUESS = 2.0  # seconds that an evaluation takes beyond drawing its samples, before there was one
-MOST_SEARCHED = 20_000  # training images that copies are looked for among
+MAX_SEARCHED_IMAGES = 20_000  # training images that copies are looked for among
 FORWARD = 1 / 3  # of the time of a training step
-COMPARED = ("better", "p", "difference", "error", "paired_gain")  # with the best so far, in the record
+COMPARED_FACTS = ("better", "p", "difference", "error", "paired_gain")  # with the best so far, in the record
 SIGNALS = {
     "precision": vocabulary.PRECISION,
     "recall": vocabulary.RECALL,
@@ -148,12 +148,14 @@ class SampleJudge:
             self.extractor,
             cache=cache_root(config.data, lambda _: None),
             references=config.evaluate.references,
-            searched=MOST_SEARCHED,
+            searched=MAX_SEARCHED_IMAGES,
             components=axes_of(config.evaluate.features, config.evaluate.components),
         )
         drawn = self._denoisers.linear.draw(config.evaluate.samples, config.train.seed)
         self.gaussian = measure_distances(extract(self.extractor, quantise(drawn)), self.real)
-        importlib.import_module("sklearn.cluster")  # takes a second the first time, which is no cost of an evaluation
+        importlib.import_module(
+            "sklearn.cluster"
+        )  # takes a second the first time, which is not a cost of an evaluation
         self._opened = True
         return time.perf_counter() - begun
 
@@ -186,7 +188,7 @@ class SampleJudge:
         record.add(step - 1, judged.readings() | {vocabulary.EVALUATION.name: share})
         facts: dict[str, Any] = judged.examination.to_json() | {"extractor": self.extractor.identity()}
         if judged.verdict is not None:
-            facts["against"] = {"step": best_step} | {name: getattr(judged.verdict, name) for name in COMPARED}
+            facts["against"] = {"step": best_step} | {name: getattr(judged.verdict, name) for name in COMPARED_FACTS}
         # Under the number of the update, as readings are: a resume from the checkpoint of this very step keeps it.
         record.event(step - 1, "evaluated", after=step, **facts)
         if judged.closest is not None:

@@ -18,8 +18,8 @@ from safelight.probes.probe_runner import with_check_prefix
 from safelight.run import picture_path, pictures_in
 
 STAGES = 20  # pictures of a run that does not say how many
-COMPARED, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
-MOST_KEPT = 128  # calls that are kept of a sampler whose number of steps is not known
+COMPARED_IMAGES, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
+MAX_KEPT_CALLS = 128  # calls that are kept of a sampler whose number of steps is not known
 KINDS = {"samples": "step", "denoising": "denoising", "raw_and_averaged": "raw_and_averaged"}  # in the record: files
 TIMELAPSE = "timelapse.gif"
 
@@ -58,7 +58,7 @@ class Columns:
     """Keeps a few images of the first batch at some steps of the sampler."""
 
     def __init__(self, images: int, wanted: Collection[int] | None = None) -> None:
-        """`wanted`: which steps, counted from 0; None where nobody knows how many there will be: evenly spread ones."""
+        """`wanted`: which steps, counted from 0; None if nobody knows how many there will be: evenly spread ones."""
         self._images, self._wanted = min(STRIP_IMAGES, images), wanted
         self._count, self._stride = 0, 1
         self._frames: list[np.ndarray] = []
@@ -74,7 +74,7 @@ class Columns:
             self._images = min(self._images, len(x))  # of several processes the first draws only its share
             self._frames.append(self._coloured(x.clamp(-1, 1)))
             self._captions.append(f"t = {t:.3g}" if isinstance(t, float) else f"t = {t}")
-        if self._wanted is None and len(self._frames) > MOST_KEPT:
+        if self._wanted is None and len(self._frames) > MAX_KEPT_CALLS:
             self._stride *= 2
             del self._frames[1::2], self._captions[1::2]
         self._count += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BACKGROUND = (20, 17, 15)
 TEXT = (233, 223, 210)
-QUIET = (150, 138, 126)
+QUIET_COLOUR = (150, 138, 126)
 LAMP = (214, 62, 38)
 BROKEN = (255, 0, 255)
 
@@ -157,7 +157,7 @@ def draw_centred(page: Image.Image, corner: tuple[int, int], text: str, width: i
     type_face = font(CAPTION_SIZE)
     text = shorten(text, type_face, width)
     left = corner[0] + (width - type_face.getlength(text)) / 2
-    ImageDraw.Draw(page).text((left, corner[1]), text, font=type_face, fill=QUIET)
+    ImageDraw.Draw(page).text((left, corner[1]), text, font=type_face, fill=QUIET_COLOUR)
 
 
 def shorten(text: str, type_face: ImageFont.FreeTypeFont, width: float) -> str:

@@ -12,7 +12,7 @@ from safelight.pictures import grid
 from safelight.pictures.grid import CAPTION_SIZE, CELL, GAP, MARGIN, TITLE_SIZE
 
 COLUMNS = 12
-LARGEST = 128  # pixels of a cell
+MAX_CELL_PIXELS = 128  # pixels of a cell
 LINE = CAPTION_SIZE + 6
 
 
@@ -29,7 +29,7 @@ class Group:
 def sheet(groups: Sequence[Group]) -> Image.Image:
     """The groups one below the other."""
     side = max((group.images.shape[1] for group in groups if group.images is not None), default=CELL)
-    cell = min(LARGEST, max(1, CELL // side) * side)
+    cell = min(MAX_CELL_PIXELS, max(1, CELL // side) * side)
     width = COLUMNS * (cell + GAP) - GAP
     bodies = [_body(group, width, cell) for group in groups]
     height = MARGIN + sum(TITLE_SIZE + 12 + body.height + MARGIN for body in bodies)
@@ -48,7 +48,7 @@ def _body(group: Group, width: int, cell: int) -> Image.Image:
     page = Image.new("RGB", (width, max(1, len(group.lines) * LINE)), grid.BACKGROUND)
     draw, face = ImageDraw.Draw(page), grid.font(CAPTION_SIZE)
     for place, text in enumerate(group.lines):
-        draw.text((0, place * LINE), grid.shorten(text, face, width), font=face, fill=grid.QUIET)
+        draw.text((0, place * LINE), grid.shorten(text, face, width), font=face, fill=grid.QUIET_COLOUR)
     return page
 
 

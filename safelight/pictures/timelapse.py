@@ -12,12 +12,22 @@ from PIL import Image, ImageDraw, ImageOps
 
 from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk, read_plain
-from safelight.pictures.grid import BACKGROUND, BROKEN, CAPTION_SIZE, LAMP, MARGIN, QUIET, encode, font, save_atomically
+from safelight.pictures.grid import (
+    BACKGROUND,
+    BROKEN,
+    CAPTION_SIZE,
+    LAMP,
+    MARGIN,
+    QUIET_COLOUR,
+    encode,
+    font,
+    save_atomically,
+)
 
 MOST_FRAMES = 24  # pure noise, the worst case, takes about 150 kB per frame
 MOST_PIXELS = 600  # longer side of a frame
 COLOURS = 240  # of the pictures; the rest are ink
-LARGEST = 64 << 20  # bytes of a picture of ours
+MAX_PICTURE_BYTES = 64 << 20  # bytes of a picture of ours
 TRACK = (52, 46, 41)
 HOLD = 2.0  # seconds the last frame stays longer
 FOOT = CAPTION_SIZE + 14
@@ -51,7 +61,7 @@ def _spread(stages: list[tuple[int, Path]]) -> list[tuple[int, Path]]:
 
 def _read(path: Path, disk: Disk) -> Image.Image | None:
     try:
-        with Image.open(io.BytesIO(read_plain(path, LARGEST, disk)), formats=("PNG",)) as image:
+        with Image.open(io.BytesIO(read_plain(path, MAX_PICTURE_BYTES, disk)), formats=("PNG",)) as image:
             return image.convert("RGB")
     except (OSError, SyntaxError, ValueError, CheckpointError):  # Pillow's words for missing, damaged and cut short
         return None
@@ -68,7 +78,7 @@ def _with_foot(image: Image.Image, step: int, last_step: int) -> Image.Image:
     frame.paste(image, (0, 0))
     draw = ImageDraw.Draw(frame)
     face = font(CAPTION_SIZE)
-    draw.text((MARGIN, image.height - 3), f"step {step:,}", font=face, fill=QUIET)
+    draw.text((MARGIN, image.height - 3), f"step {step:,}", font=face, fill=QUIET_COLOUR)
     left = MARGIN + int(face.getlength(f"step {last_step:,}")) + 10
     right, middle = image.width - MARGIN, image.height + 3
     if right > left:
@@ -86,7 +96,7 @@ def _shared_palette(images: list[Image.Image]) -> Image.Image:
     mosaic = Image.new("RGB", (256, 256 * len(chosen)))
     for index, image in enumerate(chosen):
         mosaic.paste(image.resize((256, 256), Image.Resampling.NEAREST), (0, 256 * index))
-    between = list(zip(BACKGROUND, QUIET, strict=True))
+    between = list(zip(BACKGROUND, QUIET_COLOUR, strict=True))
     learnt = mosaic.quantize(COLOURS, Image.Quantize.MEDIANCUT).getpalette() or []
     ink = [round(low + (high - low) * share) for share in np.linspace(0, 1, 8) for low, high in between]
     palette = Image.new("P", (1, 1))

@@ -22,7 +22,7 @@ class CallHooks:
     def __init__(
         self,
         model: nn.Module,
-        named: Sequence[tuple[str, nn.Parameter]],
+        named_parameters: Sequence[tuple[str, nn.Parameter]],
         needs_call: Callable[[], bool],
         is_thorough: Callable[[], bool],
         is_replayed: Callable[[], bool],
@@ -31,9 +31,9 @@ class CallHooks:
         more of it is kept."""
         self._model, self._needs_call = model, needs_call
         self._is_thorough, self._is_replayed = is_thorough, is_replayed
-        self.sample_place = _largest_small_matrix([parameter for _, parameter in named])
-        self.sample_parameter = None if self.sample_place is None else named[self.sample_place][1]
-        self._last_parameter = named[-1][1] if named else None
+        self.sample_place = _largest_small_matrix([parameter for _, parameter in named_parameters])
+        self.sample_parameter = None if self.sample_place is None else named_parameters[self.sample_place][1]
+        self._last_parameter = named_parameters[-1][1] if named_parameters else None
         self.paused = False  # while the network is called by a probe
         self._backwards, self._is_first = 0, True
         self.cleared = 0  # gradients that came since the last update and were cleared without another

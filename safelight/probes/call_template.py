@@ -37,11 +37,11 @@ class CallTemplate:
         self._call = replace(_with_inputs(call, emptied), output=None, random=None)
 
     def names(self) -> str:
-        """Of the extras."""
+        """The names of the extras."""
         return ", ".join(map(_named, self.extras))
 
     def extras_of(self, call: Call) -> dict[Key, Tensor] | None:
-        """Those of another call; None where it has others."""
+        """Those of another call; None if it has others."""
         given = _inputs(call)
         fits = call.x is not None and all(_is_of_samples(given.get(key), call.x) for key in self.extras)
         return {key: given[key] for key in self.extras} if fits else None

@@ -9,18 +9,18 @@ from safelight import checks
 from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.update import StateBefore
 
-COMPARED = 64  # samples whose conditions are exchanged
+COMPARED_SAMPLES = 64  # samples whose conditions are exchanged
 FEATURES = 16  # numbers per sample: fewer zeros may be a flag that is off
-LEAST = 4  # samples that can be told apart
+MIN_SAMPLES = 4  # samples that can be told apart
 TINY = 1e-12
 
 
 @torch.no_grad()
 def measure_conditions(call: Call | None) -> dict[str, Tensor]:
-    """Of one call, without waiting for the device: how many tensors with an entry for each sample there are besides the
-    images and the time, the share of them that is all zero, and the share that is the same for all samples."""
+    """For one call, without waiting for the device: how many tensors with an entry for each sample there are besides
+    the images and the time, the share of them that is all zero, and the share that is the same for all samples."""
     found = [] if call is None else call.conditions
-    if not found or len(found[0]) < LEAST:
+    if not found or len(found[0]) < MIN_SAMPLES:
         return {}
     rows = [each.detach().flatten(1) if each.dim() > 1 else each.detach()[:, None] for each in found]
     device = rows[0].device
@@ -43,9 +43,9 @@ def exchange_conditions(model: nn.Module, before: StateBefore, micro_batch: Forw
     call = micro_batch.call
     if call is None or call.x is None or call.output is None:
         return {}
-    call = call.of_first(COMPARED)
+    call = call.of_first(COMPARED_SAMPLES)
     differ = _differ(call)
-    if differ is None or int(differ.sum()) < LEAST:
+    if differ is None or int(differ.sum()) < MIN_SAMPLES:
         return {}
     plain = call.again(model, before.weights).float()
     changed = call.with_conditions(_of_others).again(model, before.weights).float()

@@ -17,7 +17,7 @@ from safelight.probes.random_state import kept_random_state
 from safelight.yardstick.fixed_samples import SIZE
 
 SAMPLES = 512
-MOST, MOST_BYTES = 4096, 64_000_000  # images of the first steps
+MAX_IMAGES, MAX_BYTES = 4096, 64_000_000  # images of the first steps
 BLANK = 1e-3  # of the range: an image with less variation is blank
 
 
@@ -62,7 +62,7 @@ def measure_images(images: np.ndarray) -> dict[str, float]:
 
 
 def most_images(bytes_each: int) -> int:
-    return min(MOST, MOST_BYTES // max(1, bytes_each))
+    return min(MAX_IMAGES, MAX_BYTES // max(1, bytes_each))
 
 
 class SeenImages:
@@ -92,7 +92,7 @@ class SeenImages:
         return torch.cat([each.float().cpu() for each in self._images])
 
     def extras(self) -> dict[Key, Tensor]:
-        """Of the first `SIZE` images."""
+        """The extra inputs of the first `SIZE` images."""
         return {key: torch.cat(values) for key, values in self._extras.items()}
 
 
@@ -111,7 +111,7 @@ class SeenInputs:
         self._sums = new if self._sums is None else self._sums + new
 
     def mean_and_deviation(self) -> tuple[float, float]:
-        """By least squares; NaN where nothing was seen."""
+        """By least squares; NaN if nothing was seen."""
         if self._sums is None:
             return math.nan, math.nan
         first, over_a, second, over_kept = self._sums.tolist()

@@ -13,7 +13,7 @@ from torch import Tensor
 from safelight import checks
 from safelight.probes.forward_pass import ForwardPass
 
-REMEMBERED = 4096  # steps whose fingerprints are kept
+MAX_FINGERPRINTS = 4096  # steps whose fingerprints are kept
 PLACES = 64  # parts of the range of timesteps
 COUNTED_FIRST, COUNTED_LATER = 16, 4  # steps between two readings of the counts, at first and later
 RECENT = 8  # steps
@@ -69,7 +69,7 @@ class DrawHistory:
                 last, self._last[name] = self._last.get(name), vectors[name]
                 readings[checks.STREAM_AGAIN[name]] = self._is_repeated(name, vectors[name])
                 readings[checks.STREAM_ALIKE[name]] = float(last is not None and np.array_equal(last, vectors[name]))
-        if "images" in vectors and len(self._images) < REMEMBERED:
+        if "images" in vectors and len(self._images) < MAX_FINGERPRINTS:
             self._images.update(vectors["images"].astype(np.float32).tolist())
             self._images_drawn += len(vectors["images"])
         if "times" in vectors:
@@ -85,10 +85,10 @@ class DrawHistory:
         return readings
 
     def _is_repeated(self, name: str, values: np.ndarray) -> float:
-        known, fingerprint = self._hashes.setdefault(name, set()), hash(values.astype(np.float32).tobytes())
-        is_repeated = fingerprint in known
-        if len(known) < REMEMBERED:
-            known.add(fingerprint)
+        hashes, fingerprint = self._hashes.setdefault(name, set()), hash(values.astype(np.float32).tobytes())
+        is_repeated = fingerprint in hashes
+        if len(hashes) < MAX_FINGERPRINTS:
+            hashes.add(fingerprint)
         return float(is_repeated)
 
     def _add_times(self, times: np.ndarray) -> dict[str, float]:
@@ -102,7 +102,7 @@ class DrawHistory:
         if self._timesteps is not None and np.array_equal(times, np.round(times)):  # not t in [0, 1]
             places = np.clip(times * PLACES // self._timesteps, 0, PLACES - 1).astype(np.int64)
             self._places_drawn += np.bincount(places[first], minlength=PLACES)
-            if len(self._different_times) < REMEMBERED:
+            if len(self._different_times) < MAX_FINGERPRINTS:
                 self._different_times.update(times[first].tolist())
                 self._times_drawn += len(first)
             if outside := float(((times < 0) | (times >= self._timesteps)).mean()):

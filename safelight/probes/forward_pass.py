@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from safelight.diffusion.process import SIGMA_DATA, Process, vp
+from safelight.diffusion.process import SIGMA_DATA, Process, per_sample, vp
 from safelight.diffusion.schedulers import Family
 from safelight.diffusion.targets import Target, make_target
 from safelight.model.calls import answer_of
@@ -31,7 +31,7 @@ TIMES = (
     "noise_level",
     "noise_levels",
 )
-NARROW = 10.0  # between the first and the last time: a sinusoidal embedding is made for 1,000
+NARROW_TIME_RANGE = 10.0  # between the first and the last time: a sinusoidal embedding is made for 1,000
 LABELS = ("class_labels", "labels", "label", "y", "classes", "class_cond", "c", "cond")
 
 
@@ -43,14 +43,14 @@ class Declared:
     """alphas_cumprod, float64 [timesteps] on the CPU."""
     prediction: str | None = None
     continuous: Process | None = None
-    """Of continuous time, instead of a table."""
+    """The process of continuous time, instead of a table."""
     sigma_data: float = SIGMA_DATA
     family: Family | None = None
-    """Of continuous time, before it is known how the loop writes it."""
+    """The family of continuous time, before it is known how the loop writes it."""
     any_scale: bool = False
     """x_t may be scaled."""
     draws: np.ndarray | None = field(default=None, repr=False, compare=False)
-    """Of continuous time: times that the loop has drawn."""
+    """In continuous time: times that the loop has drawn."""
     is_told: bool = True
     """Whether it is known what the network is told of a time."""
     is_seen: bool = False
@@ -76,13 +76,13 @@ class Declared:
         if process is None or process.c_noise is None:
             return False
         first, last = process.c_noise(torch.tensor([process.first, process.last], dtype=torch.float64)).tolist()
-        return abs(last - first) < NARROW
+        return abs(last - first) < NARROW_TIME_RANGE
 
     def target(self, prediction: str) -> Target:
         return make_target(prediction, self.sigma_data)
 
     def coefficients(self, t: Tensor, like: Tensor) -> tuple[Tensor, Tensor] | None:
-        """(signal, noise) at `t`, shaped to scale whole samples; None where t is no time of the process."""
+        """(a, s) at `t`, shaped to scale whole samples; None if t is not a time of the process."""
         process = self.process
         if process is None or t.shape != like.shape[:1]:
             return None
@@ -91,7 +91,7 @@ class Declared:
             return None
         t = t if process.timesteps is None else t.clamp(0, process.timesteps - 1)
         t = t.detach()
-        a, s = (each.view(-1, *[1] * (like.dim() - 1)).to(like.dtype) for each in process.at(t))
+        a, s = (per_sample(each, like).to(like.dtype) for each in process.at(t))
         return a, s
 
 
@@ -104,7 +104,7 @@ class Call:
     output: Tensor | None = None
     training: bool = True
     half: torch.dtype | None = None
-    """Of autocast, where it was on."""
+    """The type of autocast, if it was on."""
     random: Tensor | None = None
     """The random state of the host just before."""
 
@@ -218,8 +218,8 @@ class Call:
         return replace(self, inputs=tuple(map(changed, self.inputs)), named=named, output=change(self.output))
 
     def again(self, model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> Tensor:
-        """The output of this call, with the autocast and the random state of then. With other `weights`, the buffers
-        that a pass may move are copies as well."""
+        """The output of this call, with the autocast and the random state that it had. With other `weights`, the
+        buffers that a pass may move are copies as well."""
         kind = "cpu" if self.x is None else self.x.device.type
         cast = torch.autocast(kind, dtype=self.half, enabled=self.half is not None)
         with kept_random_state(), torch.random.fork_rng(), cast:

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.diffusion.clocks import EXACT
-from safelight.diffusion.recognition import DRAWS, EXPLAINED, Mixtures, Recognised, recognise
+from safelight.diffusion.clocks import SHARE_TOLERANCE
+from safelight.diffusion.recognition import DRAWS, MAX_UNEXPLAINED, Mixtures, Recognised, recognise
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.settling import Times, settle
 from safelight.vocabulary import CHECK
 
-ENOUGH, MOST = 32, 2048  # samples before anything is said, and after which nothing is fitted any more
+MIN_SAMPLES, MAX_SAMPLES = 32, 2048  # samples before anything is said, and after which nothing is fitted any more
 FEWEST_NUMBERS = 8  # of a sample: two factors explain any two numbers, and prove nothing
 TINY = 1e-12
 
@@ -50,10 +50,10 @@ class MixtureProbe:
 
     @property
     def is_done(self) -> bool:
-        return self._samples >= MOST
+        return self._samples >= MAX_SAMPLES
 
     def measure(self, micro_batch: ForwardPass) -> PendingReading | None:
-        """Vectors on the device, one entry for each sample; None where the loop passes too little."""
+        """Vectors on the device, one entry for each sample; None if the loop passes too little."""
         own, told = micro_batch.t, None if micro_batch.call is None else micro_batch.call.t
         told = own if told is None else told
         own = told if own is None else own
@@ -72,7 +72,7 @@ class MixtureProbe:
         return PendingReading((torch.stack(fitted).flatten(),), functools.partial(self._add, len(like)))
 
     def _fit(self, micro_batch: ForwardPass) -> list[Tensor] | None:
-        """What x_t and target are made of; None where they are not passed."""
+        """What x_t and target are made of; None if they are not passed."""
         shown = micro_batch.call.x if micro_batch.call is not None else None
         x0, noise = micro_batch.x0, micro_batch.noise
         if x0 is None or noise is None or x0.shape != noise.shape or not x0.is_floating_point() or x0.dim() < 2:
@@ -99,10 +99,10 @@ class MixtureProbe:
         for first, (share, *noise) in ((2, checks.MIXTURE_OF_INPUT), (7, checks.MIXTURE_OF_TARGET)):
             if len(columns[first]) and np.isfinite(columns[first]).all():
                 readings[share] = float(np.median(columns[first]))
-                if readings[share] > EXPLAINED:
+                if readings[share] > MAX_UNEXPLAINED:
                     medians = np.median(columns[first + 1 : first + 3], axis=1)
                     readings |= dict(zip(noise, medians.tolist(), strict=True))
-        if columns.shape[1] >= ENOUGH:
+        if columns.shape[1] >= MIN_SAMPLES:
             readings |= self._recognise(columns)
         return {f"{CHECK.name}/{name}": float(number) for name, number in readings.items()}
 
@@ -114,23 +114,23 @@ class MixtureProbe:
     def settle(self, declared: Declared) -> Declared | None:
         """What holds from now on, where enough was seen for that."""
         self.has_news = False
-        if not self._parts or (columns := self._columns()).shape[1] < ENOUGH:
+        if not self._parts or (columns := self._columns()).shape[1] < MIN_SAMPLES:
             return None
         if declared.alphas is not None and not self._is_float:
             return None  # whole timesteps are places in the table
         a, s, left, told, own = columns[0], columns[1], columns[2], columns[10], columns[11]
-        explained = left <= EXPLAINED
+        explained = left <= MAX_UNEXPLAINED
         share = np.where(explained, s / np.maximum(a + s, TINY), np.nan)
         return settle(declared, Times(own, told, share), self._mixtures, self.recognised)
 
     def _recognise(self, columns: np.ndarray) -> dict[checks.Check, float]:
         """By the samples that x0 and noise explain: most of them, or nothing is said."""
         a, s, left, _, _, p, q, rest, _, _, t, _ = columns
-        good = left <= EXPLAINED
+        good = left <= MAX_UNEXPLAINED
         if good.mean() < 0.9:
             self.recognised = self._mixtures = None
             return {}
-        has_target = np.isfinite(rest[good]).all() and (rest[good] <= EXPLAINED).all()
+        has_target = np.isfinite(rest[good]).all() and (rest[good] <= MAX_UNEXPLAINED).all()
         has_time = bool(np.isfinite(t[good]).all())
         mixtures = self._mixtures = Mixtures(
             a[good], s[good], t[good] if has_time else None,
@@ -141,7 +141,7 @@ class MixtureProbe:
             checks.MIXTURE_PROCESS: _place(checks.PROCESSES, found.process),
             checks.MIXTURE_ROW: _place(checks.TARGET_ROWS, found.target),
         }
-        if has_time and np.ptp(s[good]) > EXACT:  # one noise level follows any time
+        if has_time and np.ptp(s[good]) > SHARE_TOLERANCE:  # one noise level follows any time
             rises = found.time_rises
             readings[checks.MIXTURE_TIME] = 0.0 if rises is None else 1.0 if rises else -1.0
         return readings | _numbers(found, mixtures)
@@ -149,14 +149,19 @@ class MixtureProbe:
 
 def _numbers(found: Recognised, mixtures: Mixtures) -> dict[checks.Check, float]:
     """What rules compare with numbers that people use."""
-    known = {
+    numbers = {
         checks.MIXTURE_SIGMA_DATA: found.sigma_data,
         checks.MIXTURE_TARGET_SIGMA_DATA: found.target_sigma_data,
         checks.MIXTURE_TARGET_SCALE: found.target_scale,
     }
-    readings = {check: number for check, number in known.items() if number is not None}
+    readings = {check: number for check, number in numbers.items() if number is not None}
     inside = (mixtures.s > 0.05) & (mixtures.a > 0)
-    if found.process == "flow" and found.clock is not None and mixtures.t is not None and inside.sum() >= ENOUGH // 2:
+    if (
+        found.process == "flow"
+        and found.clock is not None
+        and mixtures.t is not None
+        and inside.sum() >= MIN_SAMPLES // 2
+    ):
         factors = mixtures.t[inside] / mixtures.s[inside]
         if np.ptp(factors) <= 0.05 * abs(float(np.median(factors))):  # whole timesteps are rounded
             readings[checks.MIXTURE_TIME_FACTOR] = float(np.median(factors))

@@ -19,10 +19,10 @@ SAMPLES = 16
 REHEARSAL = 4  # updates: an output layer of zeros passes gradients after the first
 TINY = 1e-12
 ACTIVATIONS = (nn.ReLU, nn.SiLU, nn.GELU, nn.Mish, nn.ELU, nn.LeakyReLU)
-WEIGHED = (nn.Linear, nn.modules.conv._ConvNd, nn.GroupNorm, nn.LayerNorm)
-LOUD = 1e4
+WEIGHED_LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.GroupNorm, nn.LayerNorm)
+LOUD_ACTIVATION = 1e4
 ANSWERS = 4  # last layers of which one has to be heard in the output
-SILENT = 1e-3  # an activation that never exceeds it is dead
+SILENT_ACTIVATION = 1e-3  # an activation that never exceeds it is dead
 SUNK = -5.0  # below it ReLU and SiLU return 0
 
 
@@ -71,14 +71,14 @@ def _as_built(network: nn.Module, call: Call) -> dict[str, float]:
     def measure_units(module: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, Tensor) and output.dim() > 1:
             if isinstance(module, ACTIVATIONS):
-                silent.append(float((_highest(output.detach().abs()) < SILENT).float().mean()))
+                silent.append(float((_highest(output.detach().abs()) < SILENT_ACTIVATION).float().mean()))
             else:
                 sunk.append(float((_highest(output.detach()) < SUNK).float().mean()))
 
     modes = {module: module.training for module in network.modules()}
     network.eval()
     with torch.no_grad():
-        with _hooked(network, (*ACTIVATIONS, *WEIGHED), measure_units):
+        with _hooked(network, (*ACTIVATIONS, *WEIGHED_LAYERS), measure_units):
             first = call.again(network)
         second = call.again(network)
     for module, training in modes.items():
@@ -235,7 +235,7 @@ def _loudest(network: nn.Module, call: Call, layers: Sequence[nn.Module]) -> tup
         weight = layer.weight
         assert isinstance(weight, Tensor)
         kept = weight.clone()
-        weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)).to(weight) * LOUD)
+        weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)).to(weight) * LOUD_ACTIVATION)
         output = call.again(network)
         if not torch.equal(output, usual):
             return weight, output.float()

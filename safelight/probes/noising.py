@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.diffusion.process import precise
+from safelight.diffusion.process import per_sample, precise
 from safelight.diffusion.targets import target_of
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.mixtures import fit
@@ -93,9 +93,9 @@ def _at_limit(x_t: Tensor) -> Tensor:
 
 
 def _without_image(x_t: Tensor, x0: Tensor) -> Tensor:
-    """Of each sample: what no multiple of x0 explains, over its length."""
+    """For each sample what no multiple of x0 explains, over its length."""
     clean = (x_t.flatten(1) * x0.flatten(1)).sum(1) / x0.flatten(1).square().sum(1).clamp(min=TINY)
-    return _length(x_t - clean.view(-1, *[1] * (x0.dim() - 1)) * x0) / _length(x_t).clamp(min=TINY)
+    return _length(x_t - per_sample(clean, x0) * x0) / _length(x_t).clamp(min=TINY)
 
 
 def _unscaled(x_t: Tensor, wanted: Tensor, a: Tensor, t: Tensor, declared: Declared) -> Tensor:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from safelight.diffusion.process import per_sample
 from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.mixtures import fit
 
-ALIKE = 1e-3  # of the length of a prediction: bf16 rounds to 0.004, which is an output all the same
-EXPLAINED = 1e-4  # what input and output may leave of a prediction
+ALIKE_DIFFERENCE = 1e-3  # of the length of a prediction: bf16 rounds to 0.004, which is an output all the same
+MAX_UNEXPLAINED = 1e-4  # what input and output may leave of a prediction
 
 
 class Preconditioning:
@@ -42,14 +43,13 @@ class Preconditioning:
         if self._is_needed is None and not self._decide(made, out, left):
             # Of an output of 0 nobody can tell: what it should have been is not known.
             return passed if self._is_needed is False else replace(passed, pred=None, target=None)
-        shape = (-1, *[1] * (pred.dim() - 1))
-        asked = (target.detach().double() - skip.view(shape) * seen) / scale.view(shape)
+        asked = (target.detach().double() - per_sample(skip, pred) * seen) / per_sample(scale, pred)
         return replace(passed, pred=output, target=asked.to(target.dtype))
 
     def _decide(self, pred: Tensor, output: Tensor, left: Tensor) -> bool:
         lengths = pred.flatten(1).norm(dim=1)
-        if float((pred - output).flatten(1).norm(dim=1).max()) <= ALIKE * float(lengths.max()):
+        if float((pred - output).flatten(1).norm(dim=1).max()) <= ALIKE_DIFFERENCE * float(lengths.max()):
             self._is_needed = False
         elif float(output.abs().max()) > 0:
-            self._is_needed = bool((left.norm(dim=1) <= EXPLAINED * lengths).all())
+            self._is_needed = bool((left.norm(dim=1) <= MAX_UNEXPLAINED * lengths).all())
         return bool(self._is_needed)

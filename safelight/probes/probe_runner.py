@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_hooks import CallHooks
 from safelight.probes.conditions import has_null_gradient, measure_conditions
@@ -31,7 +31,7 @@ from safelight.probes.update import StateBefore, copy_state
 from safelight.vocabulary import CHECK
 
 STATE_CHECKED = 16  # updates at which the optimizer's state is checked
-HALF = {torch.float16: 1.0, torch.bfloat16: 2.0}
+HALF_PRECISION = {torch.float16: 1.0, torch.bfloat16: 2.0}
 
 
 class ProbeRunner:
@@ -54,7 +54,7 @@ class ProbeRunner:
         self._guard = Guard(say)
         self._start, self._copies = StartProbe(subject, self._guard), CopyProbe(subject, self._guard)
         self._frozen = FrozenWeights(subject.model)
-        self._named = trained(subject.model)
+        self._named = trainable_parameters(subject.model)
         self._schedule = ProbeSchedule()
         self._has_all_tensors = False  # the loop passes what a call would show
         self._hooks = CallHooks(
@@ -140,7 +140,7 @@ class ProbeRunner:
             self._hooks.undo.append(optimizer.register_step_post_hook(after_step).remove)
 
     def pop_call(self) -> Call | None:
-        """The last call of the network, once; None where the step is not checked and the loop passes everything."""
+        """The last call of the network, once; None if the step is not checked and the loop passes everything."""
         return self._hooks.pop_call()
 
     def offer_call(self, call: Call) -> None:
@@ -172,14 +172,14 @@ class ProbeRunner:
     def _on_call(self, training: bool, half: torch.dtype | None) -> None:
         """Once for every micro-batch."""
         self._record_change(checks.MODE_TRAINING, float(training))
-        self._record_change(checks.PRECISION_HALF, 0.0 if half is None else HALF.get(half, 0.0))
+        self._record_change(checks.PRECISION_HALF, 0.0 if half is None else HALF_PRECISION.get(half, 0.0))
         self._calls += 1
         self._compare_rates()
         if 0 < self._schedule.updates <= REPLAYED_FIRST:
             has_moved = self._average.has_moved(self._calls == 1)
             if has_moved is not None:
-                before = self._readings.get(checks.AVERAGE_BETWEEN, 0.0)
-                self._readings[checks.AVERAGE_BETWEEN] = max(before, float(has_moved))
+                before = self._readings.get(checks.EMA_BETWEEN, 0.0)
+                self._readings[checks.EMA_BETWEEN] = max(before, float(has_moved))
 
     def _compare_rates(self) -> None:
         """A schedule moves the rate with an update, not between micro-batches. A rate that is a tensor is not read."""

@@ -11,16 +11,17 @@ from typing import NamedTuple
 
 from safelight import checks
 
-CLOSE, EVERY = 64, 32  # the first steps are all checked closely, then two in a row of every so many
+CLOSE_STEP, EVERY = 64, 32  # the first steps are all checked closely; then, of every so many, two in a row
 MAGNITUDES_EVERY = 8  # steps between two checks of the loss and the largest values
 IDENTITIES = 16  # first steps whose noising is checked
-OFTEN, RARELY, SELDOM = 16, 64, 256  # then one of so many: until CLOSE, until SETTLED, and later
-SETTLED = 1024
+# Then one of so many: until CLOSE_STEP, until SETTLED_STEP, and later
+EARLY_INTERVAL, MIDDLE_INTERVAL, LATE_INTERVAL = 16, 64, 256
+SETTLED_STEP = 1024
 REPLAYED_FIRST = 3
 PATIENCE = 32  # steps between two replays on alarm; doubled by every alarm
 LEAP = math.log(3.0)  # from the usual: an alarm, not a finding
-ODD = math.log(2.0)  # from the usual: worth a check
-BEYOND = 1.25  # times the farthest that numbers have strayed from the usual so far
+ODD_DISTANCE = math.log(2.0)  # from the usual: worth a check
+BEYOND_FACTOR = 1.25  # times the farthest that numbers have strayed from the usual so far
 FIRST_LOOK, LOOK_SHARE = 16, 0.01  # updates; of the training time
 RIPE = 16  # readings until the usual is known
 
@@ -39,14 +40,16 @@ class Due(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def due_at(n: int, alarmed: bool = False) -> Due:
     """After `n` updates."""
-    close = n < CLOSE or n % EVERY < 2 or alarmed
-    now_and_then = n % (OFTEN if n < CLOSE else RARELY if n < SETTLED else SELDOM) == 0
+    close = n < CLOSE_STEP or n % EVERY < 2 or alarmed
+    now_and_then = (
+        n % (EARLY_INTERVAL if n < CLOSE_STEP else MIDDLE_INTERVAL if n < SETTLED_STEP else LATE_INTERVAL) == 0
+    )
     return Due(
         thorough=close,
         magnitudes=close or n % MAGNITUDES_EVERY == 0,
         noising=n < IDENTITIES or now_and_then,
         ema=n < REPLAYED_FIRST or now_and_then,
-        replay=n < REPLAYED_FIRST or (n >= CLOSE and math.log2(n) % 3 == 0) or alarmed,
+        replay=n < REPLAYED_FIRST or (n >= CLOSE_STEP and math.log2(n) % 3 == 0) or alarmed,
         search=n in (1, 4, 16) or n % 1024 == 1023 or (n >= 32 and 0 in (math.log2(n) % 1, math.log2(n / 3) % 1)),
     )
 
@@ -78,7 +81,7 @@ class ProbeSchedule:
 
     def is_odd(self, loss: float) -> bool:
         """Whether the loss of a step that is not due differs from those before."""
-        return not loss > 0 or not math.isfinite(loss) or abs(self._deviation("loss", math.log(loss))) > ODD
+        return not loss > 0 or not math.isfinite(loss) or abs(self._deviation("loss", math.log(loss))) > ODD_DISTANCE
 
     def check_for_alarm(self, readings: Mapping[str, float]) -> None:
         """Schedules a replay where a step differs from those before; less and less often after false alarms."""
@@ -99,7 +102,7 @@ class ProbeSchedule:
         apart, strayed = abs(self._deviation(name, number)), self._strayed.get(name, 0.0)
         count = self._counts[name] = self._counts.get(name, 0) + 1
         self._strayed[name] = max(strayed, apart)
-        return count > RIPE and apart > max(LEAP, BEYOND * strayed)
+        return count > RIPE and apart > max(LEAP, BEYOND_FACTOR * strayed)
 
     def _deviation(self, name: str, number: float) -> float:
         """From the running mean, which then includes the number."""
@@ -133,4 +136,4 @@ class LookSchedule:
         finally:
             self._last = self._clock() - begun
             self.spent += self._last
-            self._next = updates + min(updates, SETTLED)
+            self._next = updates + min(updates, SETTLED_STEP)

@@ -30,7 +30,7 @@ def kept_random_state(device: torch.device = HOST) -> Iterator[None]:
 
 
 def random_states() -> dict[str, Any]:
-    """Of Python, numpy and torch on every device, as JSON."""
+    """The states of Python, numpy and torch on every device, as JSON."""
     version, words, gauss = random.getstate()
     name, key, position, has_gauss, cached = np.random.get_state()
     return {

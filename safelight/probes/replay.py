@@ -14,7 +14,7 @@ from safelight.probes.forward_pass import ForwardPass
 from safelight.probes.update import TINY, StateBefore, square
 
 SAMPLES = 32  # of a batch are enough for a line search
-COMPARED = 64  # samples whose labels are exchanged
+COMPARED_SAMPLES = 64  # samples whose labels are exchanged
 DEALS = 64  # random permutations of the labels
 COUNTS = 1e-3  # share of the squared gradient from which a tensor is compared on its own
 
@@ -100,16 +100,19 @@ def search_line(model: nn.Module, before: StateBefore, micro_batch: ForwardPass)
     start = error(0.0)
     if not math.isfinite(start) or start <= 0:
         return {}
-    searched: dict[str, float] = {check: error(float(length)) / start for length, check in checks.SEARCH.items()}
-    for length, check in checks.SEARCH_SHORTER.items():  # only after an update that no usual length would have helped
+    searched: dict[str, float] = {
+        check: error(float(length)) / start for length, check in checks.LINE_SEARCH_RATIO.items()
+    }
+    # Only after an update that no usual length would have helped.
+    for length, check in checks.LINE_SEARCH_SHORTER.items():
         if min(map(_lost_as_infinite, searched.values())) < 1:
             break
         searched[check] = error(float(length)) / start
     return {
         **searched,
-        checks.SEARCH_START: start,
-        checks.SEARCH_ZERO: float(target.square().mean()),
-        checks.SEARCH_RATE: before.rate,
+        checks.LINE_SEARCH_START: start,
+        checks.LINE_SEARCH_ZERO: float(target.square().mean()),
+        checks.LINE_SEARCH_RATE: before.rate,
     }
 
 
@@ -123,7 +126,7 @@ def measure_labels(model: nn.Module, before: StateBefore, micro_batch: ForwardPa
     With the weights from before the update, which has seen these samples."""
     if (replayable := micro_batch.replayable) is None:
         return {}
-    call, target = replayable[0].of_first(COMPARED), replayable[1][:COMPARED]
+    call, target = replayable[0].of_first(COMPARED_SAMPLES), replayable[1][:COMPARED_SAMPLES]
     labels = call.labels
     if labels is None or labels.is_floating_point() or len(labels) < 8 or len(labels.unique()) < 2:
         return {}

@@ -31,7 +31,7 @@ class SampleParameter:
         last, self._ema = self._ema, ema.detach().clone()
         if last is None or last.shape != self._ema.shape:
             return {}
-        return {checks.AVERAGE_SAME: (self._ema == last).all().float()}
+        return {checks.EMA_SAME: (self._ema == last).all().float()}
 
     def just_updated(self, closely: bool) -> None:
         """What is there now must still be there at the next update. At steps that are not checked closely only the

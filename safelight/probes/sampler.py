@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.config.tree import Diffusion
 from safelight.diffusion import clocks
-from safelight.diffusion.process import Process
+from safelight.diffusion.process import Process, per_sample
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import Target, from_x0
@@ -26,7 +26,7 @@ from safelight.probes.forward_pass import Declared
 from safelight.probes.random_state import kept_random_state
 
 POINTS, SPREAD = 0.55, 0.25
-LONGEST = 10.0  # seconds for one round of samples
+MAX_SECONDS = 10.0  # seconds for one round of samples
 MOST_SAMPLES = 64
 
 Sampler = Callable[..., Any]
@@ -53,15 +53,15 @@ class PerfectModel(nn.Module):
         self.scale = nn.Parameter(torch.ones((), device=centres.device))  # samplers look for the device of a parameter
         self.drop = nn.Dropout(0.5)  # never used; it makes train() and eval() differ
         self.calls: list[SamplerCall] = []
-        self._end = time.monotonic() + LONGEST
+        self._end = time.monotonic() + MAX_SECONDS
 
     def forward(self, x: Tensor, t: Any = None, *rest: Any, **named: Any) -> Tensor:
         t = next((v for v in (t, *(named.get(k) for k in ("timestep", "timesteps", "t"))) if v is not None), 0)
         if time.monotonic() > self._end:
-            raise TimeoutError(f"the sampler took more than {LONGEST:g} s")
+            raise TimeoutError(f"the sampler took more than {MAX_SECONDS:g} s")
         told = torch.as_tensor(t, device=x.device).reshape(-1).double()
         values, times = self.process.seen(x.detach().double(), told)
-        a, s = (each.view(-1, *[1] * (x.dim() - 1)) for each in self.process.at(times))
+        a, s = (per_sample(each, x) for each in self.process.at(times))
         s = s.clamp(min=1e-6)
         spread = float(values.square().mean().sqrt())
         inner = float(self.centres.square().mean()) + self.spread**2
@@ -126,7 +126,7 @@ def _drive(
 
 def _right_otherwise(drive: Callable[[Process], dict[str, float]], process: Process) -> dict[str, float]:
     """In continuous time: whether it is right for a network that is told other times, or sees x_t unscaled."""
-    for clock in clocks.USUAL:
+    for clock in clocks.USUAL_CLOCKS:
         if clock.words in checks.TIMES_TOLD:
             found = drive(retold(process, clock))
             if is_right(found) and _has_right_path(found):
@@ -142,8 +142,8 @@ def _has_right_path(readings: Mapping[str, float]) -> bool:
     """Whether the noise on the way is that of the times that the network is told, from the first one on."""
     low, high = checks.START_SIZES
     is_begun = low < readings.get(checks.SAMPLER_START, 1.0) < high
-    is_early = readings.get(checks.SAMPLER_FIRST, 1.0) >= checks.LATE
-    return is_begun and is_early and readings.get(checks.SAMPLER_PATH, 1.0) <= checks.LARGEST_PATH
+    is_early = readings.get(checks.SAMPLER_FIRST, 1.0) >= checks.LATE_START
+    return is_begun and is_early and readings.get(checks.SAMPLER_PATH, 1.0) <= checks.MAX_PATH_RATIO
 
 
 def is_right(readings: Mapping[str, float]) -> bool:

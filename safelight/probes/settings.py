@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.config.tree import Prediction
 
-SAMPLED, NUMBERS = 64, 256  # frozen tensors, and numbers of each
+SAMPLED_TENSORS, SAMPLED_NUMBERS = 64, 256  # frozen tensors, and numbers of each
 ADAPTERS = ("lora", "adapter", "lokr", "loha", "oft_", "dora", "vera_", "hada_")  # of peft, LyCORIS and by hand
 
 
@@ -33,7 +33,7 @@ def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
 
 
 def measure_adapters(model: nn.Module) -> dict[str, float]:
-    """Of a network with adapters of low rank: how much else is trained, and how many of them are off for good: where
+    """For a network with adapters of low rank: how much else is trained, and how many of them are off for good: where
     both matrices are 0 neither has a gradient."""
     named = [(name, p, any(word in name.lower() for word in ADAPTERS)) for name, p in model.named_parameters()]
     adapters = [(name, p) for name, p, is_adapter in named if is_adapter and p.dim() > 1]
@@ -54,13 +54,13 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's."""
     groups = optimizer.param_groups
     held = [p for group in groups for p in group["params"]]
-    ours, known = {id(p) for p in model.parameters()}, {id(p) for p in held}
+    ours, held_ids = {id(p) for p in model.parameters()}, {id(p) for p in held}
     trained = [p for p in model.parameters() if p.requires_grad]
-    frozen = [p for _, p in _frozen(model) if id(p) in known]
+    frozen = [p for _, p in _frozen(model) if id(p) in held_ids]
     return {
-        checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in known), trained),
+        checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in held_ids), trained),
         checks.OPTIMIZER_FOREIGN: _share((p for p in held if id(p) not in ours), held),
-        checks.OPTIMIZER_TWICE: float(len(held) - len(known)),
+        checks.OPTIMIZER_TWICE: float(len(held) - len(held_ids)),
         checks.OPTIMIZER_FROZEN: _share(frozen, model.parameters()),
         checks.OPTIMIZER_MAXIMIZE: float(any(group.get("maximize", False) for group in groups)),
         checks.OPTIMIZER_RATE: max((float(group.get("lr", np.nan)) for group in groups), default=float("nan")),
@@ -72,11 +72,11 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 def unmatched_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, list[str]]:
     """The names of trainable ones that the optimizer does not hold, and of frozen ones that it does."""
-    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held_ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
     named = list(model.named_parameters())
     return {
-        "missing": [name for name, p in named if p.requires_grad and id(p) not in known],
-        "frozen": [name for name, p in _frozen(model) if id(p) in known],
+        "missing": [name for name, p in named if p.requires_grad and id(p) not in held_ids],
+        "frozen": [name for name, p in _frozen(model) if id(p) in held_ids],
     }
 
 
@@ -100,7 +100,7 @@ class FrozenWeights:
 
     def __init__(self, model: nn.Module) -> None:
         frozen = [p for p in model.parameters() if not p.requires_grad and p.numel()]
-        self._kept = [(p, self._some(p).clone()) for p in frozen[:: max(1, len(frozen) // SAMPLED)]]
+        self._kept = [(p, self._some(p).clone()) for p in frozen[:: max(1, len(frozen) // SAMPLED_TENSORS)]]
 
     def were_changed(self) -> bool:
         return any(not torch.equal(self._some(p), kept) for p, kept in self._kept if not p.requires_grad)
@@ -108,7 +108,7 @@ class FrozenWeights:
     @staticmethod
     def _some(parameter: Tensor) -> Tensor:
         flat = parameter.detach().reshape(-1)
-        return flat[:: max(1, len(flat) // NUMBERS)]
+        return flat[:: max(1, len(flat) // SAMPLED_NUMBERS)]
 
 
 def _frozen(model: nn.Module) -> list[tuple[str, nn.Parameter]]:

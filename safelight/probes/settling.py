@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from safelight.diffusion import clocks
-from safelight.diffusion.clocks import EXACT, FEWEST, Clock
+from safelight.diffusion.clocks import MIN_SAMPLES, SHARE_TOLERANCE, Clock
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, SIGMA_DATA, Process
 from safelight.diffusion.recognition import Mixtures, Recognised
 from safelight.diffusion.schedulers import Family
@@ -21,8 +21,8 @@ PREDICTIONS = {"v": "v_prediction", "-flow": "reverse_flow"}  # of rows that hav
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of each sample: the time that the loop passes, the one that its network is told, and the share of noise in its
-    x_t; NaN where it is not known."""
+    """For each sample the time that the loop passes, the one that its network is told, and the share of noise in its
+    x_t; NaN if it is not known."""
 
     passed: np.ndarray
     told: np.ndarray
@@ -35,9 +35,9 @@ class Times:
 
 
 def settle(declared: Declared, times: Times, mixtures: Mixtures | None, found: Recognised | None) -> Declared | None:
-    """What holds from now on; None where nothing new is known. `mixtures`: of the samples that have a share."""
-    known = np.isfinite(times.own)
-    if known.sum() < FEWEST or not known.all():
+    """What holds from now on; None if nothing new is known. `mixtures`: of the samples that have a share."""
+    finite = np.isfinite(times.own)
+    if finite.sum() < MIN_SAMPLES or not finite.all():
         return None
     if declared.family is not None:
         settled = _settle_family(declared, declared.family, times)
@@ -63,11 +63,11 @@ def _settle_family(declared: Declared, family: Family, times: Times) -> Declared
     return replace(declared, continuous=process, family=None, sigma_data=sigma_data, is_told=told is not None)
 
 
-def _told(times: Times, share: np.ndarray, known: tuple[Clock, ...]) -> Clock | None:
-    """The clock of what the network is told. The first of `known` is that of the loop itself."""
+def _told(times: Times, share: np.ndarray, candidates: tuple[Clock, ...]) -> Clock | None:
+    """The clock of what the network is told. The first of `candidates` is that of the loop itself."""
     if not np.isfinite(times.told).all() or np.array_equal(times.told, times.own):
-        return known[0]
-    return clocks.find(times.told, share, (*known[1:], *clocks.USUAL)) or clocks.measured(times.told, share)
+        return candidates[0]
+    return clocks.find(times.told, share, (*candidates[1:], *clocks.USUAL_CLOCKS)) or clocks.measured(times.told, share)
 
 
 def _settle_told(declared: Declared, process: Process, times: Times) -> Declared | None:
@@ -81,7 +81,7 @@ def _settle_told(declared: Declared, process: Process, times: Times) -> Declared
     if not np.isfinite(told).all() or (expected is not None and _are_alike(told, expected)):
         return replace(declared, continuous=process, is_told=True)
     if _are_alike(told, own):
-        return replace(declared, continuous=replace(process, c_noise=None, time_told=None), is_told=True)
+        return replace(declared, continuous=replace(process, c_noise=None, time_from_c_noise=None), is_told=True)
     share = share_of(process, t).numpy()
     clock = clocks.find(told, share) or clocks.measured(told, share)
     if clock is None:
@@ -90,7 +90,7 @@ def _settle_told(declared: Declared, process: Process, times: Times) -> Declared
 
 
 def _are_alike(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool(np.quantile(np.abs(one - other) / np.maximum(1, np.abs(other)), 0.98) <= EXACT)
+    return bool(np.quantile(np.abs(one - other) / np.maximum(1, np.abs(other)), 0.98) <= SHARE_TOLERANCE)
 
 
 def _settle_table(declared: Declared, times: Times) -> Declared | None:
@@ -98,14 +98,14 @@ def _settle_table(declared: Declared, times: Times) -> Declared | None:
     assert declared.alphas is not None
     own, count, seen = times.own, len(declared.alphas), np.isfinite(times.share)
     whole = clocks.entries(declared.alphas)
-    known = [clocks.entries(declared.alphas, float(factor), "t in [0, 1]") for factor in (count, count - 1)]
+    tables = [clocks.entries(declared.alphas, float(factor), "t in [0, 1]") for factor in (count, count - 1)]
     if np.array_equal(own, np.round(own)) and own.max() > 1:
         clock = whole
     else:
-        clock = next((each for each in known if clocks.fits(each, own[seen], times.share[seen])), None)
+        clock = next((each for each in tables if clocks.fits(each, own[seen], times.share[seen])), None)
     if clock is None:
         return None
-    told = _told(times, clock.of(own), (clock, whole, *known))
+    told = _told(times, clock.of(own), (clock, whole, *tables))
     first, last = whole.of(np.array([0.0, count])).tolist()
     process = timed("vp", clock, told or clock, ends=(first, last))
     return replace(declared, alphas=None, continuous=process, is_told=told is not None)
@@ -138,13 +138,13 @@ def _settle_recognised(
 def _prediction(
     found: Recognised, process: Process, own: np.ndarray, mixtures: Mixtures, sigma_data: float
 ) -> str | None:
-    """Of a target that is exactly the row of its name."""
+    """The name of a target that is exactly the row of its name."""
     name = PREDICTIONS.get(found.target or "", found.target)
     if name is None or name.startswith("-") or mixtures.p is None or mixtures.q is None:
         return None
     a, s = process.at(torch.from_numpy(own))
     for seen, wanted in zip((mixtures.p, mixtures.q), row_of(make_target(name, sigma_data), a, s), strict=True):
         numbers = np.broadcast_to(np.asarray(wanted, dtype=np.float64), seen.shape)
-        if np.quantile(np.abs(seen - numbers) / np.maximum(1, np.abs(numbers)), 0.98) > EXACT:
+        if np.quantile(np.abs(seen - numbers) / np.maximum(1, np.abs(numbers)), 0.98) > SHARE_TOLERANCE:
             return None
     return name

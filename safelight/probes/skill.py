@@ -1,4 +1,4 @@
-"""The skill of a network in a loop that is not ours, measured on samples that stay the same."""
+"""The skill of a network in a user's loop, measured on samples that stay the same."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Diffusion
-from safelight.diffusion.densities import density_of_draws
+from safelight.diffusion.densities import time_quantile_of_draws
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.process import precise
 from safelight.generate import evaluation_mode
 from safelight.keys import derive_seed
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_template import CallTemplate, Key, NotMeasurable
 from safelight.probes.dataset import SeenImages, SeenInputs
@@ -28,11 +28,11 @@ from safelight.probes.probe_schedule import LookSchedule
 from safelight.probes.random_state import kept_random_state
 from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
 from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
-from safelight.yardstick.linear import ENOUGH
+from safelight.yardstick.linear import MIN_IMAGES_PER_NUMBER
 from safelight.yardstick.skill import Yardstick
 
-COLLECTED = 64  # updates after which the images that were seen have to be enough
-FEWEST = 32  # images
+MAX_COLLECTING_UPDATES = 64  # updates after which the images that were seen have to be enough
+MIN_IMAGES = 32  # images
 FORWARD_COST = 1 / 3  # of a step that also has a backward pass
 # Between a whole set and what 16 steps of 4 or 16 of its images show (digits, patches of photographs): means up to 0.33
 # deviations apart and deviations up to 1.19 times as large by x0, 0.69 and 1.48 by noisy inputs. Where the loop has the
@@ -47,7 +47,7 @@ class Subject(NamedTuple):
     ema: Callable[[], list[Tensor] | None] | None
     """Averages of the trained parameters."""
     images: Callable[[], np.ndarray | None]
-    """Of the dataset that was given, once."""
+    """Images of the dataset that was given, once."""
     is_compiled: bool = False
 
 
@@ -116,11 +116,12 @@ class SkillProbe:
 
     def _after_update(self, passes: Sequence[ForwardPass]) -> dict[str, float]:
         self._updates += 1
-        if self._prepared is None and (self._updates <= COLLECTED or not self._is_compared):
+        if self._prepared is None and (self._updates <= MAX_COLLECTING_UPDATES or not self._is_compared):
             for passed in passes:
                 self._observe(self._preconditioning.undo(passed))
         if not self._declared.can_sample:
-            if self._updates >= COLLECTED:  # nothing is kept without end for what was not recognised by now
+            # Nothing is kept without end for what was not recognised by now.
+            if self._updates >= MAX_COLLECTING_UPDATES:
                 self._is_on, self._seen = False, SeenImages()
             return {}
         batch_size = SIZE if self._template is None else self._template.batch_size
@@ -143,7 +144,7 @@ class SkillProbe:
         if not self._is_compared and self._declared.can_sample:
             self._is_compared = True
             self._disagreements = _disagreements(passed, call, self._declared)
-        if self._updates > COLLECTED:
+        if self._updates > MAX_COLLECTING_UPDATES:
             return
         extras, x0 = self._template.extras_of(call), passed.x0
         if x0 is not None and x0.is_floating_point() and x0.shape == call.x.shape and extras is not None:
@@ -165,7 +166,7 @@ class SkillProbe:
 
     def _prepare(self, *, is_last: bool) -> Prepared | None:
         """None where more has to be seen of the loop first."""
-        template, is_late = self._template, is_last or self._updates >= COLLECTED
+        template, is_late = self._template, is_last or self._updates >= MAX_COLLECTING_UPDATES
         if template is None:
             if is_late:
                 raise NotMeasurable("no call of the model was seen")
@@ -176,10 +177,10 @@ class SkillProbe:
         extras: dict[Key, Tensor] = {}
         if (images := self._fitting_data(template)) is not None:
             pass
-        elif len(self._seen) >= FEWEST and (is_late or self._seen.is_full):
+        elif len(self._seen) >= MIN_IMAGES and (is_late or self._seen.is_full):
             images, extras = self._seen.images(), self._seen.extras()
         elif is_late or not len(self._seen):
-            raise NotMeasurable(self._unfit or f"fewer than {FEWEST} images were seen")
+            raise NotMeasurable(self._unfit or f"fewer than {MIN_IMAGES} images were seen")
         else:
             return None
         self._from_data, self._seen = None, SeenImages()
@@ -200,25 +201,25 @@ class SkillProbe:
     def _other_scale(self, images: Tensor) -> str:
         """Against what the model was shown; in words where they differ."""
         mean, deviation = _mean_and_deviation(images)
-        known = len(self._seen) > 0
-        wanted, width = _mean_and_deviation(self._seen.images()) if known else self._inputs.mean_and_deviation()
+        has_images = len(self._seen) > 0
+        wanted, width = _mean_and_deviation(self._seen.images()) if has_images else self._inputs.mean_and_deviation()
         ratio = deviation / max(width, 1e-12)
         if abs(mean - wanted) <= MEAN_APART * width and 1 / DEVIATION_RATIO <= ratio <= DEVIATION_RATIO:
             return ""
         numbers = f"mean {mean:.2g}, deviation {deviation:.2g}; {wanted:.2g} and {width:.2g}"
-        return f"data has another scale than {'x0' if known else 'what the model is shown'} ({numbers})"
+        return f"data has another scale than {'x0' if has_images else 'what the model is shown'} ({numbers})"
 
     def _measure_yardstick(self, images: Tensor, extras: Mapping[Key, Tensor]) -> Prepared:
         images = _as_pictures(images)
-        if len(images) < FEWEST:
-            raise NotMeasurable(f"there are fewer than {FEWEST} images, or they are too large")
+        if len(images) < MIN_IMAGES:
+            raise NotMeasurable(f"there are fewer than {MIN_IMAGES} images, or they are too large")
         declared = self._declared
         process, prediction, draws = declared.process, declared.prediction, declared.draws
         assert process is not None
         assert prediction is not None
         settings = Diffusion(sigma_data=declared.sigma_data)
         objective = Objective(settings, process, torch.device("cpu"), declared.target(prediction))
-        density = None if draws is None else density_of_draws(torch.from_numpy(draws))
+        density = None if draws is None else time_quantile_of_draws(torch.from_numpy(draws))
         count = min(SIZE, len(images))
         # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()
@@ -248,7 +249,7 @@ class SkillProbe:
         with kept_random_state(template.device), evaluation_mode(model), stance:
             raw, ema = self._losses(prepared, weights), None
             if averages is not None:
-                named = zip(trained(model), averages, strict=True)
+                named = zip(trainable_parameters(model), averages, strict=True)
                 ema = self._losses(prepared, weights | {name: each.to(own) for (name, own), each in named})
         return prepared.samples.skills(prepared.yardstick, raw, ema)
 
@@ -271,7 +272,7 @@ class SkillProbe:
 
 
 def _usual_call(passed: ForwardPass) -> Call | None:
-    """Of a network without hooks: (x, t) or (x, t, labels)."""
+    """The call of a network without hooks: (x, t) or (x, t, labels)."""
     if passed.x_t is None or passed.t is None:
         return None
     return Call((passed.x_t, passed.t, *([] if passed.labels is None else [passed.labels])), {}).detached()
@@ -354,7 +355,7 @@ def _as_pictures(images: Tensor) -> Tensor:
         return images[:, None]
     if images.dim() != 2:
         raise NotMeasurable(f"samples of {images.dim() - 1} dimensions are not measured")
-    if len(images) < ENOUGH * images.shape[1]:
+    if len(images) < MIN_IMAGES_PER_NUMBER * images.shape[1]:
         raise NotMeasurable(f"{len(images)} vectors of {images.shape[1]} numbers are too few for their covariance")
     return images[:, :, None, None]
 

@@ -36,8 +36,8 @@ class StateBefore:
 
 
 @torch.no_grad()
-def copy_state(named: NamedParameters, optimizer: torch.optim.Optimizer | None) -> StateBefore:
-    twin, copies = (None, {}) if optimizer is None else _twin(named, optimizer)
+def copy_state(named_parameters: NamedParameters, optimizer: torch.optim.Optimizer | None) -> StateBefore:
+    twin, copies = (None, {}) if optimizer is None else _twin(named_parameters, optimizer)
     groups = [] if optimizer is None else optimizer.param_groups
     rates = [float(group.get("lr", 0.0)) for group in groups]
     decays = [float(group.get("weight_decay", 0.0) or 0.0) for group in groups]
@@ -47,20 +47,22 @@ def copy_state(named: NamedParameters, optimizer: torch.optim.Optimizer | None) 
     decoupled = isinstance(optimizer, torch.optim.AdamW) or any(g.get("decoupled_weight_decay") for g in groups)
     is_coupled = isinstance(optimizer, torch.optim.Adam | torch.optim.SGD) and not decoupled
     return StateBefore(
-        weights={name: parameter.detach().clone() for name, parameter in named},
-        gradients={name: None if p.grad is None else dense(p.grad) for name, p in named},
+        weights={name: parameter.detach().clone() for name, parameter in named_parameters},
+        gradients={name: None if p.grad is None else dense(p.grad) for name, p in named_parameters},
         twin=twin,
         copies=copies,
         rate=max(rates, default=math.nan),
         decay=decay,
-        shrinking={name: shrinking.get(id(parameter), 0.0) for name, parameter in named},
+        shrinking={name: shrinking.get(id(parameter), 0.0) for name, parameter in named_parameters},
         coupled=decay if is_coupled else 0.0,
     )
 
 
-def _twin(named: NamedParameters, optimizer: torch.optim.Optimizer) -> tuple[Any | None, dict[str, nn.Parameter]]:
-    """The same class with the same settings and moments, on copies. None where it cannot be made."""
-    names = {parameter: name for name, parameter in named}
+def _twin(
+    named_parameters: NamedParameters, optimizer: torch.optim.Optimizer
+) -> tuple[Any | None, dict[str, nn.Parameter]]:
+    """The same class with the same settings and moments, on copies. None if it cannot be made."""
+    names = {parameter: name for name, parameter in named_parameters}
     copies: dict[str, nn.Parameter] = {}
     try:
         twin = object.__new__(type(optimizer))
@@ -85,7 +87,7 @@ def _twin(named: NamedParameters, optimizer: torch.optim.Optimizer) -> tuple[Any
 
 
 @torch.no_grad()
-def measure_update(before: StateBefore, named: NamedParameters) -> dict[str, float]:
+def measure_update(before: StateBefore, named_parameters: NamedParameters) -> dict[str, float]:
     """What the weights did against what the optimizer's own arithmetic says."""
     moved, aligned, gradient, decayed, lost, wanted, expected, apart = (0.0,) * 8
     if before.twin is not None:
@@ -94,7 +96,7 @@ def measure_update(before: StateBefore, named: NamedParameters) -> dict[str, flo
                 before.twin.step()
         except Exception:  # an optimizer that needs a closure: not compared
             before.copies.clear()
-    for name, parameter in named:
+    for name, parameter in named_parameters:
         old, grad = before.weights[name], before.gradients[name]
         change = parameter.detach().float() - old.float()
         moved += square(change)
@@ -116,7 +118,7 @@ def measure_update(before: StateBefore, named: NamedParameters) -> dict[str, flo
         checks.UPDATE_LOST: lost / max(wanted, 1.0),
         checks.UPDATE_DECAY_SHARE: math.sqrt(decayed) / max(math.sqrt(moved), TINY) if moved else 0.0,
         checks.UPDATE_DECAY: before.decay,
-        checks.UPDATE_COARSE: float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named)),
+        checks.UPDATE_COARSE: float(all(torch.equal(p.float(), p.bfloat16().float()) for _, p in named_parameters)),
         checks.UPDATE_WEIGHTS: weights,
         checks.UPDATE_DECAY_PULL: before.coupled * weights / max(math.sqrt(gradient), TINY) if gradient else 0.0,
     }
@@ -143,14 +145,14 @@ def compare_with_weights(ema: Sequence[Tensor], weights: Sequence[Tensor]) -> di
     of one kind. An EMA of zeros, which a bias correction divides later, has no direction yet."""
     pairs = [(one, other) for one, other in zip(ema, weights, strict=True) if one.dim() > 1]
     shared = sum(one.data_ptr() == other.data_ptr() for one, other in zip(ema, weights, strict=True))
-    readings: dict[str, float] = {checks.AVERAGE_SHARED: shared / max(1, len(weights))}
+    readings: dict[str, float] = {checks.EMA_SHARED: shared / max(1, len(weights))}
     mine, theirs = (
         ([each.detach().float().cpu() for each in group] for group in zip(*pairs, strict=True)) if pairs else ([], [])
     )
     lengths = float(_squares(mine)) * float(_squares(theirs)) if pairs else 0.0
     if lengths > 0:
         inner = sum(float((one * other).sum()) for one, other in zip(mine, theirs, strict=True))
-        readings[checks.AVERAGE_COSINE] = inner / lengths**0.5
+        readings[checks.EMA_COSINE] = inner / lengths**0.5
     return readings
 
 
@@ -180,12 +182,12 @@ def measure_ema(before: Sequence[Tensor], after: Sequence[Tensor], weights: Sequ
     share = float(inners.sum()) / max(towards, NEARLY_ZERO)
     left = max(0.0, float(_squares(torch._foreach_sub(steps, torch._foreach_mul(aims, share)))) - rounding)
     return {
-        checks.AVERAGE_DECAY: 1 - share,
-        checks.AVERAGE_MOVED: (way / max(towards, NEARLY_ZERO)) ** 0.5,
-        checks.AVERAGE_LEFT: (left / max(way, NEARLY_ZERO)) ** 0.5 if way else 0.0,
-        checks.AVERAGE_DISTANCE: apart**0.5,
-        checks.AVERAGE_ROUNDING: (rounding / max(way, share * share * towards, NEARLY_ZERO)) ** 0.5,
-        checks.AVERAGE_COARSE: float(all(torch.equal(new.float(), new.bfloat16().float()) for new in after)),
+        checks.EMA_DECAY: 1 - share,
+        checks.EMA_MOVED: (way / max(towards, NEARLY_ZERO)) ** 0.5,
+        checks.EMA_LEFT: (left / max(way, NEARLY_ZERO)) ** 0.5 if way else 0.0,
+        checks.EMA_DISTANCE: apart**0.5,
+        checks.EMA_ROUNDING: (rounding / max(way, share * share * towards, NEARLY_ZERO)) ** 0.5,
+        checks.EMA_COARSE: float(all(torch.equal(new.float(), new.bfloat16().float()) for new in after)),
     }
 
 

@@ -23,7 +23,8 @@ from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightE
 from safelight.processes.heartbeat import Heartbeat
 
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
-MEETING = 5  # times train.timeout that processes wait for each other at first, and five times that where gloo connects
+# Times train.timeout that processes wait for each other at first, and five times that where gloo connects
+MEETING_TIMEOUTS = 5
 GLANCE = timedelta(seconds=1)  # between two checks of the others while waiting
 
 T = TypeVar("T")
@@ -148,7 +149,7 @@ class ProcessGroup:
         return self.wait(self.start_all_gather(tensor))
 
     def all_gather_host(self, tensor: Tensor) -> Tensor:
-        """Of tensors on the host, wherever the processes meet."""
+        """Gathers tensors on the host, wherever the processes meet."""
         return self.all_gather(tensor.to(self._home)).cpu()
 
     def broadcast_tensor(self, tensor: Tensor) -> Tensor:
@@ -252,7 +253,7 @@ def join_group(settings: Train) -> ProcessGroup:
 
     cpu = settings.device == "cpu" or not torch.cuda.is_available()
     try:
-        state = PartialState(cpu=cpu, timeout=timedelta(seconds=MEETING * settings.timeout))
+        state = PartialState(cpu=cpu, timeout=timedelta(seconds=MEETING_TIMEOUTS * settings.timeout))
         _set_pg_timeout(LONGEST_WAIT)  # from now on: who has come is watched, and may be busy
         token = torch.tensor([secrets.randbits(62)], device=state.device)
         dist.broadcast(token, 0)  # distinguishes this group from one before it on the same store

@@ -20,9 +20,9 @@ from safelight.errors import ProcessLost, SafelightError
 EVERY = 0.25  # seconds between two beats
 FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
 GRACE, DEVICE_GRACE, LONGEST_GRACE = 5.0, 30.0, 600.0  # seconds that the thread that trains has to notice by itself
-SETTLING = 1.5  # seconds after a broken connection until it is plain who is gone
-NAMING = 2.0  # seconds more that the others have to hear from the first process who that is
-PARTING = 1.5  # seconds that the first process, which may keep the store, waits for the others to leave
+SETTLING_SECONDS = 1.5  # seconds after a broken connection until it is plain who is gone
+NAMING_SECONDS = 2.0  # seconds more that the others have to hear from the first process who that is
+PARTING_SECONDS = 1.5  # seconds that the first process, which may keep the store, waits for the others to leave
 LAST_WAIT = 60.0  # seconds that the first process has to save after a failure
 
 
@@ -83,7 +83,7 @@ class Heartbeat:
             return True
 
     def leave_message(self, error: BaseException) -> tuple[str, int] | None:
-        """Those of the process that failed first, with its exit code; None where that is this one."""
+        """Those of the process that failed first, with its exit code; None if that is this one."""
         self._noticed = True
         mine = {"rank": self.rank, "text": str(error) or type(error).__name__}
         mine["code"] = error.exit_code if isinstance(error, SafelightError) else 1
@@ -99,21 +99,21 @@ class Heartbeat:
         self._noticed = True
         with contextlib.suppress(RuntimeError):
             self.write("broken", "1")  # the first process checks more closely then, whatever it is busy with
-        until = time.monotonic() + SETTLING + (NAMING / 4 if self.rank == 0 else NAMING)
+        until = time.monotonic() + SETTLING_SECONDS + (NAMING_SECONDS / 4 if self.rank == 0 else NAMING_SECONDS)
         late = False
         while self.lost is None and not late:
             late = time.monotonic() > until  # and one more check: on a busy machine it may be the first for long
             try:
                 if (message := self._first_message()) is not None:
                     return f"Process {message['rank']} ended: {message['text']}"
-                self._find_silent(SETTLING)
+                self._find_silent(SETTLING_SECONDS)
             except RuntimeError:
                 self._lose_store()
             time.sleep(EVERY / 5)
         return self.lost
 
     def await_message(self) -> None:
-        """Of an end that all come to: the first process reports it, when it has saved."""
+        """Waits for the message of an end that all come to: the first process reports it, when it has saved."""
         self._noticed = True
         while self.rank and self.lost is None and self._first_message() is None:
             time.sleep(0.02)
@@ -124,7 +124,7 @@ class Heartbeat:
         self.arrive("end")
         patience = LAST_WAIT if failed else math.inf
         if self.rank == 0:
-            patience = 0.0 if lost else PARTING
+            patience = 0.0 if lost else PARTING_SECONDS
         _wait_until(self._may_leave, patience)
         self._ended.set()
         if self.rank:
@@ -133,7 +133,7 @@ class Heartbeat:
         with contextlib.suppress(RuntimeError):
             self.write("main-left", "1")
         others = self.count - (1 if self.lost_rank is None else 2)
-        _wait_until(lambda: self.have_arrived("gone", others), PARTING)
+        _wait_until(lambda: self.have_arrived("gone", others), PARTING_SECONDS)
 
     def _may_leave(self) -> bool:
         if self.rank == 0:
@@ -178,7 +178,7 @@ class Heartbeat:
         if (message := self._first_message()) is not None and message["rank"] != self.rank:
             self.lost, self.lost_rank = f"Process {message['rank']} ended: {message['text']}", message["rank"]
             return
-        self._find_silent(SETTLING if self.rank == 0 and self.read("broken") else self._patience)
+        self._find_silent(SETTLING_SECONDS if self.rank == 0 and self.read("broken") else self._patience)
 
     def _first_message(self) -> dict[str, Any] | None:
         with self._lock:
@@ -186,7 +186,7 @@ class Heartbeat:
         return json.loads(message) if message else None
 
     def _find_silent(self, patience: float) -> None:
-        """Of all, for the first process; of the first and what it found, for the others."""
+        """The first process looks at all; the others look at the first and at what it found."""
         others = [r for r in range(self.count) if r != self.rank] if self.rank == 0 else [0]
         with self._lock:
             found = self._store.get("lost")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.processes.reduction import Reduction
 from safelight.processes.slices import Shard
 
@@ -26,7 +26,7 @@ class LocalWeights:
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._places = model, _places(model)
-        self.named = trained(model)  # their gradients are those of what is held
+        self.named_parameters = trainable_parameters(model)  # their gradients are those of what is held
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint has of the model, sharing memory with it: as `state_dict` has them, in a tenth of its
@@ -38,14 +38,14 @@ class LocalWeights:
 
     @contextmanager
     def swapped_in(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
-        """For passes with other weights than the model's: those to call it with, or None where they have taken the
+        """For passes with other weights than the model's: those to call it with, or None if they have taken the
         place of its own meanwhile."""
         yield weights
 
 
 def _places(model: nn.Module) -> list[tuple[str, dict[str, Any], str]]:
     """Where the modules keep what belongs into a checkpoint: by full name the dictionary and the key."""
-    known = model.state_dict(keep_vars=True)
+    state = model.state_dict(keep_vars=True)
     found: dict[str, tuple[dict[str, Any], str]] = {
         f"{prefix}{name}": (owner, name)
         for path, module in model.named_modules(remove_duplicate=False)
@@ -53,4 +53,4 @@ def _places(model: nn.Module) -> list[tuple[str, dict[str, Any], str]]:
         for owner in (module._parameters, module._buffers)
         for name in owner
     }
-    return [(full, *found[full]) for full in known]
+    return [(full, *found[full]) for full in state]

@@ -19,14 +19,14 @@ class Reduction:
     of one process: autograd adds micro-batch to micro-batch."""
 
     def begin(self) -> None: ...
-    def before(self, *, last: bool) -> None: ...
-    def after(self) -> None: ...
+    def before_micro_batch(self, *, last: bool) -> None: ...
+    def after_micro_batch(self) -> None: ...
     def finish(self) -> None: ...
 
 
-def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, shards: int | None) -> Reduction:
-    if shards is not None:
-        return Tree(parameters, group, shards)
+def make_reduction(parameters: Sequence[nn.Parameter], group: ProcessGroup, exact_parts: int | None) -> Reduction:
+    if exact_parts is not None:
+        return Tree(parameters, group, exact_parts)
     return Buckets(parameters, group) if group.size > 1 else Reduction()
 
 
@@ -59,10 +59,10 @@ class Buckets(Reduction):
         for bucket in self._buckets:
             bucket.ready, bucket.pending = 0, None
 
-    def before(self, *, last: bool) -> None:
+    def before_micro_batch(self, *, last: bool) -> None:
         self._armed = last
 
-    def after(self) -> None:
+    def after_micro_batch(self) -> None:
         self._armed = False
 
     def finish(self) -> None:
@@ -123,7 +123,7 @@ def _gather_gradients(parameters: Sequence[nn.Parameter], views: Sequence[Tensor
 
 @dataclass(slots=True)
 class Node:
-    """The sum over shards `start` to `start + size`, where size is a power of two that divides start."""
+    """The sum over exact parts `start` to `start + size`, where size is a power of two that divides start."""
 
     start: int
     size: int
@@ -131,15 +131,15 @@ class Node:
 
 
 class Tree(Reduction):
-    """Exact mode: shards are the leaves of a binary tree that the number of processes does not change.
+    """Exact mode: the parts of the batch are the leaves of a binary tree that the number of processes does not change.
 
-    A process adds up the subtrees that lie wholly in its own shards. Every process then gets one slice of all of these,
+    A process adds up the subtrees that lie wholly in its own parts. Every process then gets one slice of all of these,
     adds them in the order of the tree, and sends the sum of its slice to all: as much traffic as a ring, where the
-    number of processes is such that each holds one subtree. Costs up to log2(shards) copies of the gradient."""
+    number of processes is such that each holds one subtree. Costs up to log2(exact_parts) copies of the gradient."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter], group: ProcessGroup, shards: int) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], group: ProcessGroup, exact_parts: int) -> None:
         self._parameters, self._group = list(parameters), group
-        share = shards // group.size
+        share = exact_parts // group.size
         self._spans = [(rank * share, (rank + 1) * share) for rank in range(group.size)]
         self._size = sum(p.numel() for p in parameters)
         self._nodes: list[Node] = []
@@ -150,7 +150,7 @@ class Tree(Reduction):
         self._spare += [node.sum for node in self._nodes]  # of a step that was not finished
         self._nodes, self._next = [], self._spans[self._group.rank][0]
 
-    def after(self) -> None:
+    def after_micro_batch(self) -> None:
         flat = self._spare.pop() if self._spare else torch.zeros(self._size, device=self._parameters[0].device)
         _gather_gradients(self._parameters, _views(flat, self._parameters))
         for parameter in self._parameters:
@@ -214,6 +214,6 @@ def grow(nodes: list[Node], leaf: Node) -> list[Tensor]:
 
 
 def fold(nodes: list[Node]) -> None:
-    """Into the first: what is left where the number of shards is no power of two, from the smallest subtree on."""
+    """Into the first: what is left where the number of parts is not a power of two, from the smallest subtree on."""
     for left, right in zip(nodes[-2::-1], nodes[:0:-1], strict=True):
         left.sum += right.sum

@@ -8,7 +8,7 @@ from pathlib import Path
 from safelight.errors import Stopped, UsageError
 from safelight.run import RunFolder
 
-MOST = 3  # failures at one step
+MAX_FAILURES = 3  # failures at one step
 
 
 def is_restart(run: Path | None) -> bool:
@@ -24,7 +24,7 @@ def _count() -> int:
 
 def note_failure(folder: RunFolder, step: int, words: str) -> None:
     """What ended the run, in run.json."""
-    folder.update_status(failures=[*_failures(folder), {"step": step, "words": words}][-MOST:])
+    folder.update_status(failures=[*_failures(folder), {"step": step, "words": words}][-MAX_FAILURES:])
 
 
 def refuse_hopeless(folder: RunFolder) -> None:
@@ -43,12 +43,12 @@ def refuse_hopeless(folder: RunFolder) -> None:
         note_failure(folder, int(status.get("step", 0)), "it was killed without a word")
     failures = _failures(folder)
     steps = {failure["step"] for failure in failures}
-    if len(failures) == MOST and len(steps) == 1:
-        folder.update_status(status="stopped", last_finding=f"failed {MOST} times at step {steps.pop()}")
+    if len(failures) == MAX_FAILURES and len(steps) == 1:
+        folder.update_status(status="stopped", last_finding=f"failed {MAX_FAILURES} times at step {steps.pop()}")
         raise Stopped(
-            f"{folder.path} failed {MOST} times at step {failures[-1]['step']}; the last time: {failures[-1]['words']} "
-            f"It is not started again. Look for the cause with `safelight doctor {folder.path}`; then continue by "
-            f"hand: safelight resume {folder.path}"
+            f"{folder.path} failed {MAX_FAILURES} times at step {failures[-1]['step']}; the last time: "
+            f"{failures[-1]['words']} It is not started again. Look for the cause with `safelight doctor "
+            f"{folder.path}`; then continue by hand: safelight resume {folder.path}"
         )
 
 

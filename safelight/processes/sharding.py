@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from safelight.errors import UsageError
 from safelight.model.unet import units_of
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.processes.group import ProcessGroup
 from safelight.processes.local_weights import LocalWeights
 from safelight.processes.reduction import Reduction
@@ -68,8 +68,10 @@ class ShardedWeights(LocalWeights, Reduction):
         self.shard = Shard(group.rank, group.size, shapes)
         self.sum_over_processes = lambda numbers: group.all_gather(numbers).sum(0)
         self.reduction = self
-        self._sharded = [parameter for _, parameter in trained(model)]
-        self.named = [(name, nn.Parameter(_local(parameter))) for name, parameter in trained(model)]
+        self._sharded = [parameter for _, parameter in trainable_parameters(model)]
+        self.named_parameters = [
+            (name, nn.Parameter(_local(parameter))) for name, parameter in trainable_parameters(model)
+        ]
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: _local(value) for name, value in self._model.state_dict().items()}
@@ -81,10 +83,10 @@ class ShardedWeights(LocalWeights, Reduction):
 
     @contextmanager
     def swapped_in(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | None]:
-        own = [(parameter, parameter.detach().clone()) for _, parameter in self.named]
+        own = [(parameter, parameter.detach().clone()) for _, parameter in self.named_parameters]
         try:
             with torch.no_grad():
-                for name, parameter in self.named:
+                for name, parameter in self.named_parameters:
                     parameter.copy_(weights[name])
             yield None
         finally:
@@ -101,7 +103,7 @@ class ShardedWeights(LocalWeights, Reduction):
     # Every micro-batch is added over the processes: to wait for the last would keep whole gradients.
 
     def finish(self) -> None:
-        for parameter, (_, held) in zip(self._sharded, self.named, strict=True):
+        for parameter, (_, held) in zip(self._sharded, self.named_parameters, strict=True):
             held.grad = None if parameter.grad is None else _local(parameter.grad)
             parameter.grad = None
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from safelight.errors import CheckpointError
 
-MOST, LARGEST = 1 << 20, 1 << 48  # processes and numbers that a manifest may describe
+MAX_PROCESSES, MAX_NUMBERS = 1 << 20, 1 << 48  # processes and numbers that a manifest may describe
 
 
 def rows_each(size: int, count: int) -> int:
@@ -54,7 +54,7 @@ def parameter_of(stem: str, name: str) -> str | None:
 
 
 def file_stem(stem: str, index: int | None, count: int) -> str:
-    """Of the file with the rows of one process, or with what every process has whole."""
+    """The stem of the file with the rows of one process, or with what every process has whole."""
     return f"{stem}.whole" if index is None else f"{stem}.{index}-of-{count}"
 
 
@@ -74,11 +74,11 @@ def describe(
 
 
 def check_layout(sharded: Any, files: int, where: str) -> None:
-    """Of a manifest; what it says is compared with what the files hold when they are read. `files`: that
-    there are, which no tensor can lie in more of."""
+    """Checks the layout of a manifest; what it says is compared with what the files hold when they are read. `files`:
+    that there are, which no tensor can lie in more of."""
     count = sharded.get("count") if isinstance(sharded, dict) else None
     tensors = sharded.get("tensors") if isinstance(sharded, dict) else None
-    if not is_whole_number(count, 1, MOST) or not isinstance(tensors, dict):
+    if not is_whole_number(count, 1, MAX_PROCESSES) or not isinstance(tensors, dict):
         raise CheckpointError(f"{where} does not say how its tensors are divided, or among how many files.")
     for stem, group in tensors.items():
         if not isinstance(group, dict) or not all(_is_described(each, files) for each in group.values()):
@@ -89,9 +89,9 @@ def _is_described(spec: Any, files: int) -> bool:
     if not isinstance(spec, dict) or spec.keys() != {"dtype", "shape", "rows"} or not isinstance(spec["shape"], list):
         return False
     shape, rows = spec["shape"], spec["rows"]
-    if not all(is_whole_number(size, 0, LARGEST) for size in shape) or math.prod(shape) > LARGEST:
+    if not all(is_whole_number(size, 0, MAX_NUMBERS) for size in shape) or math.prod(shape) > MAX_NUMBERS:
         return False
-    fits = rows is None or (bool(shape) and is_whole_number(rows, 1, LARGEST) and shape[0] <= rows * files)
+    fits = rows is None or (bool(shape) and is_whole_number(rows, 1, MAX_NUMBERS) and shape[0] <= rows * files)
     return isinstance(spec["dtype"], str) and fits
 
 

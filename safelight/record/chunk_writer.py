@@ -11,7 +11,7 @@ import numpy as np
 from safelight.record.chunks import Chunk, combine, pack, unpack
 from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS
 
-MARKS = ", ".join("?" * 11)
+PLACEHOLDERS = ", ".join("?" * 11)
 STATISTICS = "first, last, count, nonfinite, low, high, mean, latest"
 
 
@@ -81,7 +81,7 @@ class ChunkWriter:
         rows = pack(changed)
         moved = [(c.signal, first) for c in changed for first in c.stored if first != c.steps[0][0]]
         self.database.executemany("DELETE FROM reading WHERE signal = ? AND first = ?", moved)
-        self.database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({MARKS})", rows)
+        self.database.executemany(f"INSERT OR REPLACE INTO reading VALUES ({PLACEHOLDERS})", rows)
         below = {(chunk.signal, chunk.index) for chunk in chunks}
         for level in range(1, LEVELS + 1):
             below = {(s, i >> BITS) for s, i in below if i >> BITS < self._newest[s] >> BITS * level}
@@ -107,7 +107,7 @@ def width(level: int) -> int:
 
 
 def select_statistics(database: sqlite3.Connection, signal: str, level: int, first: int, last: int) -> list[tuple]:
-    """Of the rows of a level that begin in a range, which includes both ends; level 0 is `reading`."""
+    """The statistics of the rows of a level that begin in a range, which includes both ends; level 0 is `reading`."""
     table = f"rollup WHERE level = {level} AND" if level else "reading WHERE"
     query = f"SELECT {STATISTICS} FROM {table} signal = ? AND first BETWEEN ? AND ? ORDER BY first"
     return database.execute(query, (signal, first, last)).fetchall()
@@ -120,4 +120,4 @@ def roll_up(database: sqlite3.Connection, signal: str, level: int, index: int) -
         "DELETE FROM rollup WHERE signal = ? AND level = ? AND first BETWEEN ? AND ?", (signal, level, *span)
     )
     if rows:
-        database.execute(f"INSERT INTO rollup VALUES ({MARKS[:-3]})", (signal, level, *combine(rows)))
+        database.execute(f"INSERT INTO rollup VALUES ({PLACEHOLDERS[:-3]})", (signal, level, *combine(rows)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from safelight.errors import RecordError
 from safelight.files import Disk
 from safelight.files.database import prepare_for_writing, refuse_programs, require_plain
-from safelight.record.chunk_writer import MARKS, ChunkWriter, width
+from safelight.record.chunk_writer import PLACEHOLDERS, ChunkWriter, width
 from safelight.record.chunks import Chunk, pack, unpack
 from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS, SCHEMA, TABLES, VERSION, foreign_table, newer
 
@@ -101,7 +101,7 @@ def _cut(database: sqlite3.Connection, signal: str, step: int) -> None:
     parts = [unpack(*row) for row in database.execute(query, (signal, start, step - 1))]
     database.execute("DELETE FROM reading WHERE signal = ? AND first >= ?", (signal, start))
     kept = [Chunk(signal, start // CHUNK_STEPS, [s[s < step]], [n[s < step]]) for s, n in parts]
-    database.executemany(f"INSERT INTO reading VALUES ({MARKS})", pack(kept))
+    database.executemany(f"INSERT INTO reading VALUES ({PLACEHOLDERS})", pack(kept))
 
 
 def _open_rollups(database: sqlite3.Connection, signal: str) -> None:

@@ -68,9 +68,9 @@ def rows_of(history: History, name: str, span: Span, points: int | None) -> Iter
     return zip(*(getattr(spans, column).tolist() for column in COLUMNS), strict=True)
 
 
-def choose_signals(known: list[str], requested: tuple[str, ...]) -> list[str]:
+def choose_signals(available: list[str], requested: tuple[str, ...]) -> list[str]:
     """The requested ones, each once, or all; an unknown name is an error with the nearest known one."""
     for name in requested:
-        if name not in known:
-            raise UsageError(f"This run has no signal {name!r}{nearest(name, known)} It has {len(known)}.")
-    return list(dict.fromkeys(requested)) or known
+        if name not in available:
+            raise UsageError(f"This run has no signal {name!r}{nearest(name, available)} It has {len(available)}.")
+    return list(dict.fromkeys(requested)) or available

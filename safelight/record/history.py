@@ -21,7 +21,7 @@ from safelight.record.reading import open_reader
 from safelight.record.schema import CHUNK_STEPS, VERSION, foreign_table, newer
 from safelight.record.zoom import Total, Zoom, choose_width, from_numbers, from_rows, level_of, sum_up
 
-LOWEST = -(1 << 62)
+LOWEST_STEP = -(1 << 62)
 ROWS = "SELECT first, last, steps, numbers FROM reading WHERE signal = ?"
 CLOCK_INTERVAL = 20_000  # instructions of SQLite, about a millisecond
 
@@ -64,7 +64,7 @@ class History:
 
     def signals(self) -> list[str]:
         """Names of all signals, in alphabetical order."""
-        with self._moment():
+        with self._read_transaction():
             return [name for (name,) in self._database.execute(SIGNALS)]
 
     def zoom(self, signal: str, first: int | None = None, last: int | None = None, *, pixels: int = 1000) -> Zoom:
@@ -72,7 +72,7 @@ class History:
 
         There are at most about four times as many, and about as many rows are read, however long the range is.
         """
-        with self._moment():
+        with self._read_transaction():
             ends = self._ends(signal, first, last)
             if ends is None:
                 return from_rows([])
@@ -89,24 +89,24 @@ class History:
 
     def raw(self, signal: str, first: int | None = None, last: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(steps, numbers) of a range that includes both ends, as they were measured."""
-        with self._moment():
+        with self._read_transaction():
             ends = self._ends(signal, first, last)
             return self._numbers(signal, *(ends or (0, -1)))
 
-    def since(self, known: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
+    def since(self, seen_until: Mapping[str, int], most: int) -> dict[str, tuple[np.ndarray, np.ndarray] | None]:
         """(steps, numbers) of each signal after a step of its own, as `raw` has them but with less looking around;
-        None where there are more than `most`."""
+        None if there are more than `most`."""
         query = f"{ROWS} AND first >= ? AND last > ? ORDER BY first LIMIT ?"
         found = dict[str, tuple[np.ndarray, np.ndarray] | None]()
-        with self._moment():
-            for signal, step in known.items():
+        with self._read_transaction():
+            for signal, step in seen_until.items():
                 rows = self._database.execute(query, (signal, self._row_of(step), step, most + 1)).fetchall()
                 found[signal] = _after(rows, step, most)
         return found
 
     def last(self, signal: str) -> tuple[int, float] | None:
         """(step, number) of the newest reading."""
-        with self._moment():
+        with self._read_transaction():
             for row in self._database.execute(f"{ROWS} ORDER BY first DESC LIMIT 1", (signal,)).fetchall():
                 steps, numbers = unpack(*row)
                 return int(steps[-1]), float(numbers[-1])
@@ -122,16 +122,16 @@ class History:
 
     def ends(self, signal: str) -> tuple[int, int] | None:
         """Steps of the first and the last reading."""
-        with self._moment():
+        with self._read_transaction():
             return self._ends(signal, None, None)
 
     def events(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
         """As they came; the newest if there are more than `most`."""
-        with self._moment():
+        with self._read_transaction():
             return self._notes("event", "kind", kind, most)
 
     def findings(self, code: str | None = None, *, most: int | None = None) -> list[RecordedEvent]:
-        with self._moment():
+        with self._read_transaction():
             return self._notes("finding", "code", code, most) if self._version >= 2 else []
 
     def pictures(self, kind: str | None = None, *, most: int | None = None) -> list[RecordedPicture]:
@@ -139,7 +139,7 @@ class History:
         if self._version < 2:
             return []
         query = "SELECT step, kind, path, width, height FROM picture WHERE ? IN (kind, '') "
-        with self._moment():
+        with self._read_transaction():
             rows = self._database.execute(f"{query} ORDER BY step, kind, path LIMIT ?", (kind or "", _limit(most)))
             return [RecordedPicture(step, name, Path(path), w, h) for step, name, path, w, h in rows]
 
@@ -152,7 +152,7 @@ class History:
         """Numbers that change whenever an event, a finding or a picture is added or cut off."""
         queries = ["SELECT max(id) FROM event"]
         queries += ["SELECT max(id) FROM finding", "SELECT count(*) FROM picture"] if self._version >= 2 else []
-        with self._moment():
+        with self._read_transaction():
             return tuple(int(self._database.execute(query).fetchone()[0] or 0) for query in queries)
 
     def _ends(self, signal: str, first: int | None, last: int | None) -> tuple[int, int] | None:
@@ -195,7 +195,7 @@ class History:
 
     def _row_of(self, step: int) -> int:
         """The first step that a row with this step may begin at."""
-        return step // CHUNK_STEPS * CHUNK_STEPS if self._version >= 2 else LOWEST
+        return step // CHUNK_STEPS * CHUNK_STEPS if self._version >= 2 else LOWEST_STEP
 
     def check(self, seconds: float | None) -> None:
         """Refuses what safelight did not write. From now on, queries that take longer than this in all are aborted."""
@@ -208,13 +208,15 @@ class History:
         if seconds is not None:
             until = time.monotonic() + seconds
             self._database.set_progress_handler(lambda: time.monotonic() > until, CLOCK_INTERVAL)
-        with self._moment():
+        with self._read_transaction():
             name = foreign_table(self._database)
         if name is not None:
-            raise RecordError(f"The record {self.path} cannot be read: its table {name} is none that safelight made.")
+            raise RecordError(
+                f"The record {self.path} cannot be read: its table {name} is not one that safelight made."
+            )
 
     @contextmanager
-    def _moment(self) -> Iterator[None]:
+    def _read_transaction(self) -> Iterator[None]:
         """All queries inside see the record as it was at one moment; the writer goes on."""
         try:
             self._database.execute("BEGIN")

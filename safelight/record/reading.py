@@ -16,7 +16,7 @@ from safelight.files import Disk, status_of
 from safelight.files.database import require_plain
 from safelight.record.chunks import unpack
 
-LONGEST = 64 << 20  # bytes of one value that are ever read
+MAX_VALUE_BYTES = 64 << 20  # bytes of one value that are ever read
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
@@ -55,7 +55,7 @@ def _copied(path: Path, wal: Path) -> sqlite3.Connection:
 def _connect(path: Path, how: str) -> sqlite3.Connection:
     database = sqlite3.connect(f"file:{quote(os.fsencode(path))}?{how}", uri=True, isolation_level=None, timeout=10)
     try:
-        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         database.execute("PRAGMA trusted_schema = OFF")  # an untrusted record may hold SQL of its own
         database.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()  # only now is the file read
     except BaseException:

@@ -18,12 +18,12 @@ def exponential_mean(
     values, positions = np.asarray(numbers, np.float64), np.asarray(steps, np.float64)
     finite = np.isfinite(values)
     added = np.where(finite, 1.0 if weights is None else np.asarray(weights, np.float64), 0.0)
-    known = np.where(finite, values, 0.0)
+    filled = np.where(finite, values, 0.0)
     means, start, total, weight = np.full(len(values), np.nan), 0, 0.0, 0.0
     while start < len(values):  # a block in which powers of two stay far from overflow
         end = int(np.searchsorted(positions, positions[start] + BLOCK * half_life, side="right"))
         grown = np.exp2((positions[start:end] - positions[start]) / half_life)
-        totals = total + np.cumsum(known[start:end] * added[start:end] * grown)
+        totals = total + np.cumsum(filled[start:end] * added[start:end] * grown)
         sums = weight + np.cumsum(added[start:end] * grown)
         with np.errstate(invalid="ignore", divide="ignore"):
             means[start:end] = np.where(sums > 0, totals / sums, np.nan)
@@ -35,7 +35,7 @@ def exponential_mean(
 
 
 def moving_mean(steps: np.ndarray, numbers: np.ndarray, window: int) -> np.ndarray:
-    """Of the finite readings of the last `window` steps, at each; NaN where there is none."""
+    """The mean of the finite readings of the last `window` steps, at each; NaN if there are none."""
     values, positions = np.asarray(numbers, np.float64), np.asarray(steps, np.float64)
     finite = np.isfinite(values)
     totals = np.concatenate([[0.0], np.cumsum(np.where(finite, values, 0.0))])

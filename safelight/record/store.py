@@ -23,7 +23,7 @@ from safelight.record.restoration import Presence
 STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
 GATHER_SECONDS = 0.02  # what comes first is seldom alone: a window is handed over step by step
 LARGEST_BACKLOG = 20_000  # steps, windows or events that wait for the writer
-LARGEST_UNSTORED = 50_000  # rows that wait for room on the disk, about 100 MB
+MAX_UNSTORED_ROWS = 50_000  # rows that wait for room on the disk, about 100 MB
 
 Statement = tuple[str, tuple[Any, ...]]
 
@@ -188,7 +188,7 @@ class RecordWriter:
         if not self._failing:
             self._report(f"The record could not be written ({error}); it is tried again, the run goes on.")
         self._failing = True
-        if not isinstance(error, sqlite3.OperationalError) or chunks.size > LARGEST_UNSTORED or self._closing:
+        if not isinstance(error, sqlite3.OperationalError) or chunks.size > MAX_UNSTORED_ROWS or self._closing:
             self._lost += chunks.size + len(self._statements)
             self._statements.clear()
             chunks.forget()
@@ -206,7 +206,7 @@ class RecordWriter:
 
 
 class SilentRecordWriter(RecordWriter):
-    """Of a process that is not the first: keeps nothing."""
+    """The record of every process but the first: keeps nothing."""
 
     restorations: list[str] = []  # noqa: RUF012  never filled
 

@@ -13,7 +13,7 @@ from safelight.record.schema import BITS, CHUNK_STEPS, LEVELS
 
 @dataclass(frozen=True, slots=True)
 class Zoom:
-    """Spans in order, one entry of each array per span; statistics are of the finite numbers, NaN where is none."""
+    """Spans in order, one entry of each array per span; statistics are of the finite numbers, NaN if there are none."""
 
     first: np.ndarray  # step of the first number of the span
     last: np.ndarray
@@ -39,7 +39,7 @@ class Total:
     low: float
     high: float
     mean: float
-    latest: float  # NaN where the last number is not finite
+    latest: float  # NaN if the last number is not finite
 
 
 def choose_width(steps: int, pixels: int) -> int:
@@ -68,23 +68,23 @@ def from_numbers(steps: np.ndarray, numbers: np.ndarray, chosen: int) -> Zoom:
     starts = np.concatenate([[0], np.flatnonzero(np.diff(steps // chosen)) + 1])
     ends = np.append(starts[1:], len(steps)) - 1
     finite = np.isfinite(numbers)
-    known = np.where(finite, numbers, np.nan).astype(np.float64)
+    filled = np.where(finite, numbers, np.nan).astype(np.float64)
     kept = np.add.reduceat(finite.astype(np.int64), starts)
-    total = np.add.reduceat(np.where(finite, known, 0), starts)
+    total = np.add.reduceat(np.where(finite, filled, 0), starts)
     count = ends - starts + 1
-    low, high = np.fmin.reduceat(known, starts), np.fmax.reduceat(known, starts)
+    low, high = np.fmin.reduceat(filled, starts), np.fmax.reduceat(filled, starts)
     mean = np.where(kept > 0, total / np.maximum(kept, 1), np.nan)
-    return Zoom(steps[starts], steps[ends], count, count - kept, low, high, mean, known[ends])
+    return Zoom(steps[starts], steps[ends], count, count - kept, low, high, mean, filled[ends])
 
 
 def sum_up(spans: Zoom) -> Total | None:
-    """None where there are no numbers at all."""
+    """None if there are no numbers at all."""
     if not len(spans):
         return None
-    known = ~np.isnan(spans.mean) & (spans.count > spans.nonfinite)  # an untrusted row may have a mean of no numbers
+    has_mean = ~np.isnan(spans.mean) & (spans.count > spans.nonfinite)  # an untrusted row may have a mean of no numbers
     low = high = mean = np.nan
-    if known.any():
-        low, high = np.min(spans.low[known]), np.max(spans.high[known])
-        mean = np.average(spans.mean[known], weights=(spans.count - spans.nonfinite)[known])
+    if has_mean.any():
+        low, high = np.min(spans.low[has_mean]), np.max(spans.high[has_mean])
+        mean = np.average(spans.mean[has_mean], weights=(spans.count - spans.nonfinite)[has_mean])
     whole = int(spans.first[0]), int(spans.last[-1]), int(spans.count.sum()), int(spans.nonfinite.sum())
     return Total(*whole, float(low), float(high), float(mean), float(spans.latest[-1]))

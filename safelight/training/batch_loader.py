@@ -8,7 +8,7 @@ from torch import Tensor
 
 from safelight.config import Config
 from safelight.data.batches import Batches
-from safelight.diffusion.densities import make_density
+from safelight.diffusion.densities import make_time_quantile
 from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_times
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.healing.step_settings import StepSettings, effective_settings
@@ -21,14 +21,15 @@ class BatchLoader:
     def __init__(self, config: Config, batches: Batches, *, rank: int = 0, processes: int = 1) -> None:
         self.config, self.batches = config, batches
         self._rank, self._processes = rank, processes
-        self._density = make_density(config.diffusion)
+        self._density = make_time_quantile(config.diffusion)
         self._step_settings = self._default = effective_settings(config, (), 0)
         self._workers = workers = config.data.workers or 0
         self._pool = ThreadPoolExecutor(workers, "safelight-feed") if workers else None
         self._ahead: dict[int, Future[list[MicroBatch]]] = {}
 
     def spans(self, step_settings: StepSettings | None = None) -> list[tuple[int, int]]:
-        """Rows of the batch in each micro-batch; in exact mode these are always the shards."""
+        """Rows of the batch in each micro-batch; in exact mode these are always the parts that train.shards cuts it
+        into."""
         train, count = self.config.train, (step_settings or self._default).micro_batches
         if train.shards is not None:
             count = train.shards // self._processes

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -13,19 +14,19 @@ from safelight.config import Config
 from safelight.config.epochs import in_steps, in_words
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.images import Images, hold_out
-from safelight.diffusion.densities import make_density
+from safelight.diffusion.densities import make_time_quantile
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import Objective
 from safelight.diffusion.schedule import make_process
 from safelight.errors import DataError, OutOfMemory, UsageError
-from safelight.healing.step_settings import StepSettings
+from safelight.healing.step_settings import StepSettings, configured_micro_batches
 from safelight.model.memory import find_accumulation, outside_fake_mode
-from safelight.monitors.loss import find_levels
+from safelight.monitors.loss import make_noise_binning
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.fixed_set import FixedSet
-from safelight.training.network import build_model, place_model, recompute_blocks
+from safelight.training.network import apply_gradient_checkpointing, build_model, place_model
 from safelight.training.runtime import Runtime
 from safelight.training.state import State, make_state
 from safelight.training.step import Stepper
@@ -46,6 +47,8 @@ class Setup:
     held_out_set: FixedSet | None  # on images that are held out
     batches: Batches
     images: Images
+    held_out_ids: np.ndarray
+    """Dataset indices that are never trained on."""
 
     @property
     def group(self) -> ProcessGroup:
@@ -57,12 +60,13 @@ class Setup:
         return self.state.weights.shard is not None
 
     def inputs(self, step: int, step_settings: StepSettings | None = None) -> list[MicroBatch]:
-        """Of any step, on the device, whatever is prepared ahead."""
+        """The micro-batches of any step, on the device, whatever is prepared ahead."""
         return [micro.moved(self.runtime.to_device) for micro in self.loader.prepare(step, step_settings)]
 
 
-def infer_data_settings(config: Config, images: Images) -> Config:
-    """Fills in what the data decides, and refuses what it cannot give. Epochs become steps."""
+def infer_data_settings(config: Config, images: Images, say: Callable[[str], None] = lambda text: None) -> Config:
+    """Fills in what the data decides, and refuses what it cannot give. Epochs become steps. `say`: what a person should
+    know about it."""
     classes = len(images.class_names)
     if config.data.balance and images.labels is None:
         raise DataError(
@@ -75,26 +79,21 @@ def infer_data_settings(config: Config, images: Images) -> Config:
             f"model.conditional is true, but {config.data.source} has {classes} classes. Put the images of each class "
             "in a subfolder of its own, or leave model.conditional out."
         )
-    return in_steps(replace(config, data=data), images_in_epoch(config, images))
+    if classes > 1 and not config.model.conditional:
+        say(
+            f"The images have {classes:,} classes, which the model does not learn. To draw images of one class: --set "
+            "model.conditional=true"
+        )
+    count = images_in_epoch(config, images)
+    for line in in_words(config, count):
+        say(line)
+    return in_steps(replace(config, data=data), count)
 
 
 def images_in_epoch(config: Config, images: Images) -> int:
-    """Those that are not held out."""
+    """The number of images that are not held out."""
     ids, _ = hold_out(images, config.data.held_out)
     return len(images) if ids is None else len(ids)
-
-
-def fit_to_data(config: Config, images: Images, say: Callable[[str], None]) -> Config:
-    """With all that only the images can say."""
-    fitted = infer_data_settings(config, images)
-    if len(images.class_names) > 1 and not config.model.conditional:
-        say(
-            f"The images have {len(images.class_names):,} classes, which the model does not learn. To draw images of "
-            "one class: --set model.conditional=true"
-        )
-    for line in in_words(config, images_in_epoch(config, images)):
-        say(line)
-    return fitted
 
 
 def build(
@@ -110,30 +109,30 @@ def build(
     runtime = Runtime(config.train.device, group)
     check_divisible(config, runtime.group.size)
     model, weights = place_model(
-        build_model(config) if model is None else recompute_blocks(model, config), config, runtime, say
+        build_model(config) if model is None else apply_gradient_checkpointing(model, config), config, runtime, say
     )
     network = cast(nn.Module, torch.compile(model, mode=config.model.compile_mode)) if config.model.compile else model
     model.train()
     with outside_fake_mode():
         process = make_process(config.diffusion)
-        levels = find_levels(process.log_snr, make_density(config.diffusion), process.timesteps)
-    state = make_state(config, model, weights, levels, runtime.device)
+        noise_binning = make_noise_binning(process.log_snr, make_time_quantile(config.diffusion), process.timesteps)
+    state = make_state(config, model, weights, noise_binning, runtime.device)
     objective = Objective(config.diffusion, process, runtime.device)
-    batches = make_batches(config, images)
+    train_ids, held_out_ids = hold_out(images, config.data.held_out)
+    batches = make_batches(config, images, train_ids)
     config = _with_micro_batches(Stepper(config, runtime, objective, state, network), batches, say)
     state.note_origin(config, images.fingerprint)
     check_micro_batches(config.train.batch_size, int(config.train.accumulate), runtime.group.size)
-    train_ids, held_ids = hold_out(images, config.data.held_out)
     fixed_set = FixedSet(config, images, train_ids, objective, runtime)
     held_out_set = None
-    if len(held_ids):
-        known = fixed_set.denoisers
-        held_out_set = FixedSet(config, images, held_ids, objective, runtime, len(fixed_set), known)
+    if len(held_out_ids):
+        count, denoisers = len(fixed_set), fixed_set.denoisers
+        held_out_set = FixedSet(config, images, held_out_ids, objective, runtime, count, denoisers)
     loader = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
-    parameters = [parameter for _, parameter in weights.named]
+    parameters = [parameter for _, parameter in weights.named_parameters]
     reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)
     stepper = Stepper(config, runtime, objective, state, network, reduction)
-    return Setup(config, runtime, state, stepper, loader, fixed_set, held_out_set, batches, images)
+    return Setup(config, runtime, state, stepper, loader, fixed_set, held_out_set, batches, images, held_out_ids)
 
 
 def _with_workers(config: Config, runtime: Runtime) -> Config:
@@ -142,9 +141,9 @@ def _with_workers(config: Config, runtime: Runtime) -> Config:
     return replace(config, data=replace(config.data, workers=0 if runtime.device.type == "cpu" else GPU_WORKERS))
 
 
-def make_batches(config: Config, images: Images) -> Batches:
+def make_batches(config: Config, images: Images, ids: np.ndarray | None) -> Batches:
+    """`ids`: the images that are trained on; None: all."""
     data = config.data
-    ids, _ = hold_out(images, data.held_out)
     views = Augmentation(flip=data.flip, side=data.image_size, jitter=data.jitter)
     seed, batch_size = config.train.seed, config.train.batch_size
     return Batches(images, seed=seed, batch_size=batch_size, views=views, ids=ids, balance=data.balance)
@@ -182,7 +181,7 @@ def _with_micro_batches(stepper: Stepper, batches: Batches, say: Callable[[str],
         return replace(config, train=replace(config.train, accumulate=count))
 
     if config.train.shards is not None:
-        return accumulating(1)  # every shard is a micro-batch
+        return accumulating(1)  # every exact part is a micro-batch
     share = config.train.batch_size // runtime.group.size
 
     def attempt(micro_batch: int) -> None:
@@ -203,7 +202,7 @@ def out_of_memory(config: Config) -> OutOfMemory:
             f"{config.data.image_size} px. A run with more shards (train.shards, now {config.train.shards}) needs "
             "less, and so does --set model.gradient_checkpointing=true."
         )
-    size = config.train.batch_size // int(config.train.accumulate if config.train.accumulate != "auto" else 1)
+    size = config.train.batch_size // configured_micro_batches(config)
     return OutOfMemory(
         f"Out of memory with micro-batches of {size} images of {config.data.image_size} px. Try --accumulate auto "
         "(the same batch in smaller pieces, the same result), --set model.gradient_checkpointing=true, or "

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from safelight.checkpoints.ema_profiles import power_exponent, profile_name
-from safelight.config.check import NARROWEST, WIDEST
+from safelight.config.check import MAX_EMA_WIDTH, MIN_EMA_WIDTH
 from safelight.config.tree import Ema
 from safelight.errors import UsageError
-from safelight.monitors.modules import trained, unwrapped
+from safelight.monitors.modules import trainable_parameters, unwrapped
 
-MAIN = "main"  # the EMA that samples are drawn from
+MAIN_EMA = "main"  # the EMA that samples are drawn from
 
 
 def power_decay(width: float, step: int) -> float:
@@ -28,11 +28,11 @@ def exponential_decay(decay: float, step: int) -> float:
     return min(decay, 1 - (1 + step) ** -0.75)
 
 
-def tracks(settings: Ema) -> list[str]:
+def ema_names(settings: Ema) -> list[str]:
     """The averages that are kept: the main one, and the snapshot profiles that differ from it."""
     profiles = [profile_name(width) for width in settings.profiles] if settings.snapshots else []
     main = profile_name(settings.width) if settings.kind == "power" else None
-    return [MAIN, *(name for name in profiles if name != main)]
+    return [MAIN_EMA, *(name for name in profiles if name != main)]
 
 
 def _shadow(weight: Tensor) -> Tensor:
@@ -44,49 +44,50 @@ class EmaWeights:
     """The main average and the snapshot profiles; a function of the step and the weights it was shown."""
 
     def __init__(
-        self, settings: Ema, model: nn.Module, named: Sequence[tuple[str, nn.Parameter]] | None = None
+        self, settings: Ema, model: nn.Module, named_parameters: Sequence[tuple[str, nn.Parameter]] | None = None
     ) -> None:
-        """`named`: what stands for the trained parameters of the model, where that is not they themselves."""
+        """`named_parameters`: what stands for the trained parameters of the model, where that is not they
+        themselves."""
         self.settings = settings
-        named = trained(model) if named is None else named
-        self.names = [name for name, _ in named]
-        self._parameters: list[Tensor] = [p for _, p in named]
-        self.shadows = {track: [_shadow(p) for p in self._parameters] for track in tracks(settings)}
+        named_parameters = trainable_parameters(model) if named_parameters is None else named_parameters
+        self.names = [name for name, _ in named_parameters]
+        self._parameters: list[Tensor] = [p for _, p in named_parameters]
+        self.shadows = {ema_name: [_shadow(p) for p in self._parameters] for ema_name in ema_names(settings)}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """After the optimizer's update number `step` (from 1). The shadows never alias the live weights."""
-        live = [p.to(s.dtype) for p, s in zip(self._parameters, self.shadows[MAIN], strict=True)]  # no copy of fp32
-        for track, shadow in self.shadows.items():
-            torch._foreach_lerp_(shadow, live, 1 - self.decay(track, step))
+        live = [p.to(s.dtype) for p, s in zip(self._parameters, self.shadows[MAIN_EMA], strict=True)]  # no copy of fp32
+        for ema_name, shadow in self.shadows.items():
+            torch._foreach_lerp_(shadow, live, 1 - self.decay(ema_name, step))
 
-    def follow(self, model: nn.Module) -> None:
-        """Where weights were moved to another device or replaced since, by `model.to` or an assignment."""
+    def rebind_parameters(self, model: nn.Module) -> None:
+        """Takes the parameters of the model anew if `model.to` or an assignment has moved or replaced them."""
         first = self._parameters[0]
-        if model.get_parameter(self.names[0]) is first and self.shadows[MAIN][0].device == first.device:
+        if model.get_parameter(self.names[0]) is first and self.shadows[MAIN_EMA][0].device == first.device:
             return
         self._parameters = [model.get_parameter(name) for name in self.names]
-        for track, shadow in self.shadows.items():
-            self.shadows[track] = [s.to(p.device) for s, p in zip(shadow, self._parameters, strict=True)]
+        for ema_name, shadow in self.shadows.items():
+            self.shadows[ema_name] = [s.to(p.device) for s, p in zip(shadow, self._parameters, strict=True)]
 
-    def decay(self, track: str, step: int) -> float:
-        if track == MAIN and self.settings.kind == "exponential":
+    def decay(self, ema_name: str, step: int) -> float:
+        if ema_name == MAIN_EMA and self.settings.kind == "exponential":
             decay = self.settings.decay
             return exponential_decay(decay, step) if self.settings.warmup else decay
-        return power_decay(self.settings.width if track == MAIN else float(track), step)
+        return power_decay(self.settings.width if ema_name == MAIN_EMA else float(ema_name), step)
 
-    def tensors(self, track: str = MAIN) -> dict[str, Tensor]:
+    def tensors(self, ema_name: str = MAIN_EMA) -> dict[str, Tensor]:
         """The average by parameter name, ready for `torch.func.functional_call`."""
-        return dict(zip(self.names, self.shadows[track], strict=True))
+        return dict(zip(self.names, self.shadows[ema_name], strict=True))
 
     def profile(self, width: float) -> dict[str, Tensor]:
         """The EMA of a snapshot profile, which may be the main one."""
         name = profile_name(width)
-        return self.tensors(name if name in self.shadows else MAIN)
+        return self.tensors(name if name in self.shadows else MAIN_EMA)
 
     @torch.no_grad()
-    def load(self, track: str, tensors: dict[str, Tensor]) -> None:
-        for name, shadow in zip(self.names, self.shadows[track], strict=True):
+    def load(self, ema_name: str, tensors: dict[str, Tensor]) -> None:
+        for name, shadow in zip(self.names, self.shadows[ema_name], strict=True):
             shadow.copy_(tensors[name])
 
 
@@ -101,8 +102,9 @@ class EMA:
         self, model: nn.Module, decay: float = 0.9999, *, warmup: bool = True, width: float | None = None
     ) -> None:
         """`width`: instead of a decay, the relative width of a power-function average, such as 0.1."""
-        if not 0 <= decay < 1 or (width is not None and not NARROWEST <= width <= WIDEST):
-            allowed = f"decay lies between 0 and 1 (is {decay}), width between {NARROWEST} and {WIDEST} (is {width})."
+        if not 0 <= decay < 1 or (width is not None and not MIN_EMA_WIDTH <= width <= MAX_EMA_WIDTH):
+            widths = f"width between {MIN_EMA_WIDTH} and {MAX_EMA_WIDTH} (is {width})"
+            allowed = f"decay lies between 0 and 1 (is {decay}), {widths}."
             raise UsageError(f"An EMA cannot be made of these: {allowed}")
         self._model = unwrapped(model)
         kind = "exponential" if width is None else "power"
@@ -116,20 +118,20 @@ class EMA:
 
     @property
     def decay(self) -> float:
-        """Of the next update."""
-        return self._average.decay(MAIN, self.updates + 1)
+        """The decay that the next update will have."""
+        return self._average.decay(MAIN_EMA, self.updates + 1)
 
     @property
     def shadow_params(self) -> list[Tensor]:
         """The averages, in the order of the trained parameters."""
-        return self._average.shadows[MAIN]
+        return self._average.shadows[MAIN_EMA]
 
     @torch.no_grad()
     def update(self) -> None:
         """Moves the average towards the weights as they are now. No host sync."""
         if self._swapped:
             raise UsageError("EMA.update() was called inside `with ema.swapped(...)`: the average would follow itself.")
-        self._average.follow(self._model)
+        self._average.rebind_parameters(self._model)
         self.updates += 1
         self._average.update(self.updates)
         for name, buffer in self._model.named_buffers() if self._buffers else ():
@@ -177,8 +179,8 @@ class EMA:
         if not isinstance(state.get("updates"), int) or not isinstance(state.get("weights"), Mapping):
             raise UsageError(f"This is not the state of an EMA: it has {sorted(map(str, state))[:6]}.")
         _check_fits(state["weights"], self._average.tensors(), "The state")
-        self._average.follow(self._model)
-        self._average.load(MAIN, state["weights"])
+        self._average.rebind_parameters(self._model)
+        self._average.load(MAIN_EMA, state["weights"])
         current = dict(self._model.named_buffers())
         self._buffers |= {n: b.to(current[n].device, copy=True) for n, b in state["buffers"].items() if n in current}
         self.updates = state["updates"]

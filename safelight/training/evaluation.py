@@ -15,7 +15,7 @@ from safelight.errors import CheckpointError
 from safelight.evaluate.examination import examine
 from safelight.generate import generate
 from safelight.keys import derive_seed
-from safelight.observing.sample_judge import FIRST_GUESS, FORWARD, USUAL, Budget, SampleJudge
+from safelight.observing.sample_judge import FIRST_GUESS, FORWARD, USUAL_EVALUATIONS, Budget, SampleJudge
 from safelight.observing.stage_pictures import planned_steps
 from safelight.training.previews import Drawn, draw_together, preview_request
 from safelight.training.step_reader import Session
@@ -25,7 +25,7 @@ def evaluation_steps(config: Config) -> Set[int]:
     """The steps after which samples are evaluated, if the budget allows; unset: closer together at the start, as
     pictures are."""
     every = every_in_steps(config.evaluate.every)
-    return set() if every == 0 else planned_steps(config.train.steps, every, USUAL)
+    return set() if every == 0 else planned_steps(config.train.steps, every, USUAL_EVALUATIONS)
 
 
 class Evaluator:

@@ -1,4 +1,4 @@
-"""The fixed probe set: the same images, timesteps and noise at every checkpoint, so that losses can be compared."""
+"""The fixed set: the same images, timesteps and noise at every checkpoint, so that losses can be compared."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
 from safelight.yardstick.fixed_samples import SIZE, draw_samples
 from safelight.yardstick.skill import Yardstick
 
-MOST = 20_000  # images that the denoisers are fitted to: more of them move the filter by less than a percent
-FEWEST = 32  # images whose mean is near enough to a normal one
+# Images that the denoisers are fitted to: more of them move the filter by less than a percent
+MAX_FITTED_IMAGES = 20_000
+MIN_IMAGES = 32  # images whose mean is near enough to a normal one
 
 
 class FixedSet:
@@ -44,7 +45,7 @@ class FixedSet:
         denoisers: DatasetDenoisers | None = None,
     ) -> None:
         """`ids`: the images it is taken from; unset: all. `count`: of samples, in which images come again if they are
-        fewer; unset: one of each, and 128 at most. Two probes of one count see the same noise and timesteps, so that
+        fewer; unset: one of each, and 128 at most. Two sets of one count see the same noise and timesteps, so that
         their difference is the images'. `denoisers`: of the training images, where `ids` are others."""
         seed = derive_seed(config.train.seed, "probe")
         count = min(SIZE, len(images if ids is None else ids)) if count is None else count
@@ -53,7 +54,7 @@ class FixedSet:
         def batches(size: int) -> Batches:
             return Batches(images, seed=seed, batch_size=size, views=views, ids=ids)
 
-        rows, read = batches(count).rows(0, 0, count), min(MOST, len(images if ids is None else ids))
+        rows, read = batches(count).rows(0, 0, count), min(MAX_FITTED_IMAGES, len(images if ids is None else ids))
         self._trained_on = denoisers is None
         # In the same order: the samples are among the images that are read.
         self.denoisers = denoisers or DatasetDenoisers(
@@ -81,7 +82,7 @@ class FixedSet:
 
     @torch.no_grad()
     def zero_level(self) -> float:
-        """The loss of a model that always predicts zero: of one that knows nothing."""
+        """The loss of a model that always predicts zero."""
         noised = self._samples.noised()
         return float(self._samples.losses(torch.zeros_like(noised.target), noised).mean())
 
@@ -121,10 +122,10 @@ class FirstRows:
 
 def gap(lower: Tensor, higher: Tensor, ids: np.ndarray) -> float | None:
     """By how much losses are above others with the same noise, in standard errors. `ids`: of the images of the higher
-    ones; samples of one image hang together, and count as one. None where there are too few images."""
+    ones; samples of one image hang together, and count as one. None if there are too few images."""
     _, image = np.unique(ids, return_inverse=True)
     count = int(image.max()) + 1
-    if count < FEWEST:
+    if count < MIN_IMAGES:
         return None
     apart = (higher - lower).double().cpu().numpy()
     mean = apart.mean()

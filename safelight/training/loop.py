@@ -1,4 +1,4 @@
-"""The loop: a table of contents of what happens in a run, and in which order."""
+"""Runs the steps and calls everything that happens between them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from safelight.record.sinks.logger_threads import LoggerThreads
 from safelight.record.store import RecordWriter
 from safelight.run import RunFolder
 from safelight.training.build import Setup, out_of_memory
-from safelight.training.pictures import Pictures
-from safelight.training.recovery import Recovery
+from safelight.training.pictures import PicturesAndEvaluations
+from safelight.training.recovery import RunHealing
 from safelight.training.saving import Saving
 from safelight.training.step_reader import Screen, Session, StepReader
 
@@ -38,16 +38,16 @@ class Trainer:
         self._speed = Speedometer(self.state.counters.seconds, elapsed if isinstance(elapsed, float) else 0.0)
         self.record = Recorder(*self._open_record())
         session = Session(setup, folder, self.record, self._speed, screen)
-        self._recovery = Recovery(session)
-        self._healer = healer = self._recovery.healer
+        self._healing = RunHealing(session)
+        self._healer = healer = self._healing.healer
         diagnosis = LiveDiagnosis(folder, self.record, screen.say)
         flush_by_time = setup.group.size == 1
         self._observer = Observer(
             self.record, self.state.monitors, probe_runner, diagnosis, flush_by_time=flush_by_time
         )
         self._reader = StepReader(session, self._observer, healer)
-        self._saving = Saving(session, self._reader, self._recovery)
-        self._pictures = Pictures(session, self._reader, self._saving)
+        self._saving = Saving(session, self._reader, self._healing)
+        self._pictures = PicturesAndEvaluations(session, self._reader, self._saving)
         self._on_gradients = healer.check_gradients if healer.enabled else None
 
     def _open_record(self) -> tuple[RecordWriter, LoggerThreads | None]:
@@ -93,26 +93,26 @@ class Trainer:
                     if number := interrupts.os_signal if group.size == 1 else self._reader.os_signal:
                         self._leave(number)
                     self._saving.save_if_due()
-                except Rollback as order:
-                    self._go_back(order)
-            self._pictures.rescore()
+                except Rollback as rollback:
+                    self._go_back(rollback)
+            self._pictures.final_evaluation()
             self._reader.diagnose(at_last=True)
             self.folder.update_status(status="finished", step=state.counters.step)
             if state.counters.step < steps:
                 self._saving.report_patience()
 
-    def _go_back(self, order: Rollback) -> None:
+    def _go_back(self, rollback: Rollback) -> None:
         """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""
         loaded = self._saving.find_good()
         if loaded is None:
-            raise order.without_checkpoint(self.config.optimizer.lr)
-        act = self._recovery.go_back(order, loaded)
+            raise rollback.without_checkpoint(self.config.optimizer.lr)
+        act = self._healing.go_back(rollback, loaded)
         self._saving.restart(loaded.step)
         self.record.close()
         self.record.replace(*self._open_record())
         self._reader.restart()
         self._pictures.restart()
-        self._recovery.restart(loaded.step)
+        self._healing.restart(loaded.step)
         self.screen.say(act.describe())
 
     def _finish(self) -> None:

@@ -45,10 +45,10 @@ def build_model(config: Config, architecture: dict[str, Any] | None = None) -> n
         model = build_unet(config.model, image_size=size, channels=channels, classes=classes, seed=config.train.seed)
     if config.model.spectral_norm:
         add_spectral_norm(model)
-    return recompute_blocks(model, config)
+    return apply_gradient_checkpointing(model, config)
 
 
-def recompute_blocks(model: nn.Module, config: Config) -> nn.Module:
+def apply_gradient_checkpointing(model: nn.Module, config: Config) -> nn.Module:
     """With gradient checkpointing, if the config says so: also of a model of the user's own."""
     if config.model.gradient_checkpointing:
         checkpoint_blocks(model)
@@ -100,11 +100,11 @@ def _check_inputs(settings: Any, config: Config) -> None:
             f"{settings.out_channels}, but the images have {config.data.channels}. "
             f"Add --set data.channels={settings.in_channels}"
         )
-    known, classes = settings.num_class_embeds or 0, config.data.classes or 0
+    count, classes = settings.num_class_embeds or 0, config.data.classes or 0
     wanted = classes + 1 if config.model.conditional else 0
-    if known != wanted:
+    if count != wanted:
         raise UsageError(
-            f"The model in {config.model.init} knows {known} labels, but this run needs {wanted} (model.conditional is "
+            f"The model in {config.model.init} knows {count} labels, but this run needs {wanted} (model.conditional is "
             f"{str(config.model.conditional).lower()}, the data has {classes} classes, and “no label” counts as one)."
         )
     stride, size = 2 ** (len(settings.block_out_channels) - 1), config.data.image_size
@@ -158,8 +158,8 @@ def _wanted_schedule(file: Path, theirs: dict[str, Any], timesteps: int, ours: D
     candidates: list[tuple[Schedule, bool]] = [(ours.schedule, ours.zero_terminal_snr)]
     candidates += [(name, zero) for zero in (False, True) for name in get_args(Schedule)]
     for name, zero in candidates:
-        known = make_schedule(Diffusion(schedule=name, timesteps=timesteps, zero_terminal_snr=zero)).alphas_cumprod
-        if len(known) == len(table) and torch.allclose(known, table, atol=LARGEST_DIFFERENCE, rtol=0):
+        published = make_schedule(Diffusion(schedule=name, timesteps=timesteps, zero_terminal_snr=zero)).alphas_cumprod
+        if len(published) == len(table) and torch.allclose(published, table, atol=LARGEST_DIFFERENCE, rtol=0):
             schedule = [f"diffusion.schedule={name}"] if name != ours.schedule else []
             terminal = [f"diffusion.zero_terminal_snr={str(zero).lower()}"] if zero != ours.zero_terminal_snr else []
             return schedule + terminal

@@ -12,7 +12,7 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.step_settings import effective_settings
 from safelight.monitors.finite import NonfiniteSearch, nonfinite_weights
-from safelight.monitors.modules import NAMED
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT
 from safelight.observing.observer import StepView
 from safelight.observing.recorder import Recorder
 from safelight.processes.group import ProcessGroup
@@ -23,11 +23,11 @@ NOWHERE = "nothing in the replay of the step: it did not happen again with the w
 
 def count_refusal(stepper: Stepper, record: Recorder, view: StepView, *, overflow: bool) -> str | None:
     """Counts and records a refused update, which the device itself refused inside the step. Returns where the first
-    non-finite value appeared once there were too many in a row. `overflow`: of a loss scale, which is no fault."""
+    non-finite value appeared once there were too many in a row. `overflow`: of a loss scale, which is not a fault."""
     counters = stepper.state.counters
     counters.refused += 1
     names = stepper.state.monitors.parts.nonfinite(view.norms)
-    gradients = {"nonfinite_gradients": names[:NAMED], "nonfinite_count": len(names)}
+    gradients = {"nonfinite_gradients": names[:MAX_NAMES_IN_EVENT], "nonfinite_count": len(names)}
     record.event(view.step, "refused", overflow=overflow, **gradients, **describe_inputs(view.inputs, stepper.group))
     if overflow:
         return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from safelight.contact import contact_sheet
 from safelight.data.summary import summary
-from safelight.monitors.modules import trained, weight_histograms
+from safelight.monitors.modules import trainable_parameters, weight_histograms
 from safelight.observing.sample_check import SampleCheck
 from safelight.observing.stage_pictures import compare_weights, draw_timelapse
 from safelight.pictures.grid import save_png
@@ -20,10 +20,10 @@ from safelight.training.previews import (
 from safelight.training.saving import Saving
 from safelight.training.step_reader import Session, StepReader
 
-MOST_REJECTED = 1000  # files left out that the record names; data.json has all
+MAX_REJECTED = 1000  # files left out that the record names; data.json has all
 
 
-class Pictures:
+class PicturesAndEvaluations:
     """Samples are drawn by all processes; pictures and evaluations are made by the first."""
 
     def __init__(self, session: Session, reader: StepReader, saving: Saving) -> None:
@@ -37,7 +37,7 @@ class Pictures:
         self.restart()
         if self._step == 0 and self._group.is_main:
             found = summary(self._setup.images, self._config.data)
-            self._record.event(0, "data", **found | {"rejected": found["rejected"][:MOST_REJECTED]})
+            self._record.event(0, "data", **found | {"rejected": found["rejected"][:MAX_REJECTED]})
             session.attempt("The contact sheet", self._draw_contact_sheet, found)
 
     def restart(self) -> None:
@@ -66,7 +66,7 @@ class Pictures:
             self._draw(evaluating)
 
     def draw_last(self) -> None:
-        """Of a run that its patience ends before the last step, which has a picture always."""
+        """The picture of a run that its patience ends before the last step, which always has one."""
         picture, early = self._folder.picture(self._step), self._step < self._config.train.steps
         if early and self._group.broadcast(lambda: not picture.is_file()):
             self._draw(evaluating=False, ended=True)
@@ -114,7 +114,7 @@ class Pictures:
             self._session.attempt("A histogram", self._send_histograms)
 
     def _send_histograms(self) -> None:
-        weights = [parameter for _, parameter in trained(self._state.model)]
+        weights = [parameter for _, parameter in trainable_parameters(self._state.model)]
         found = weight_histograms(self._state.monitors.parts, weights)
         self._record.histograms(self._step, {f"weight/{name}": each for name, each in found.items()})
 
@@ -127,8 +127,8 @@ class Pictures:
         if (path := draw_timelapse(self._folder.samples, self._folder.disk)) is not None:
             self._record.picture(self._step, "timelapse", path)
 
-    def rescore(self) -> None:
+    def final_evaluation(self) -> None:
         """The best checkpoint once more, on fresh noise."""
-        rescore = self._evaluator.prepare_final_score()
+        score = self._evaluator.prepare_final_score()
         if self._group.is_main:
-            self._session.attempt("The final evaluation", rescore)
+            self._session.attempt("The final evaluation", score)

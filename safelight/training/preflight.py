@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
 from safelight.config.tree import Config, Diffusion, Optimizer
-from safelight.data.images import hold_out
 from safelight.diagnosis import Diagnosis, Finding, diagnose_trial
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.diffusion.sampling import Denoiser
@@ -46,7 +45,7 @@ class Preflight:
     constants: Mapping[str, float]
     """What does not change with the steps: for the record of the run."""
     readings: Mapping[int, Mapping[str, float]]
-    """Of the trial steps."""
+    """Those of the trial steps."""
     untrained_parameters: Mapping[str, list[str]]
     """Names of those that are frozen or missing in the optimizer."""
 
@@ -79,7 +78,7 @@ def make_probe_runner(setup: Setup, say: Callable[[str], None], *, after_preflig
 
 
 def declare(settings: Diffusion) -> Declared:
-    """What the settings say of the process, for the probes."""
+    """What the settings say about the process, for the probes."""
     if settings.process == "vp":
         return Declared(make_schedule(settings).alphas_cumprod, settings.prediction, sigma_data=settings.sigma_data)
     return Declared(None, settings.prediction, make_process(settings), settings.sigma_data)
@@ -122,7 +121,7 @@ def _take_trial_steps(
 ) -> None:
     """A few real steps, and the same with a save and a load among them."""
     stepper, observer = setup.stepper.single_process(), Observer(record, setup.state.monitors, probe_runner)
-    batch_check = BatchCheck(setup.config, setup.images, setup.runtime.to_device)
+    batch_check = BatchCheck(setup.config, setup.images, setup.held_out_ids, setup.runtime.to_device)
     probe_runner.attach()
     for number in range(step, step + STEPS):
         view = stepper.step(setup.inputs(number), number, observer=observer)
@@ -150,14 +149,14 @@ def _worst_error(setup: Setup, before: _StateCopy, optimizer: Optimizer, updates
 
 
 def _check_checkpoint(setup: Setup, trained: list[Tensor], step: int) -> dict[str, float]:
-    """Saved after one step, loaded, and trained on: the weights must be those of the steps without that."""
+    """Saves after one step, loads, and trains on: the weights have to be those of the same steps without a save."""
     state, stepper = setup.state, setup.stepper.single_process()
     stepper.step(setup.inputs(step), step, observer=(observer := Observer(MemoryRecord(), state.monitors)))
     snapshot, saved = state.snapshot(), {name: _copies(tensors) for name, tensors in _tensors(state).items()}
     state.optimizer.state.clear()
     with torch.no_grad():
         for tensor in (*_shadows(state), *state.model.parameters()):
-            tensor.add_(1)  # what a snapshot does not hold must not be right by having been there before
+            tensor.add_(1)  # otherwise what the snapshot lacks would still be there, and look restored
     state.restore(Loaded(snapshot.step, Path("memory"), snapshot.tensors, dict(snapshot.state), {}))
     found = {str(checks.CHECKPOINT[name]): _different(own, saved[name]) for name, own in _tensors(state).items()}
     for number in range(step + 1, step + STEPS):
@@ -166,7 +165,7 @@ def _check_checkpoint(setup: Setup, trained: list[Tensor], step: int) -> dict[st
 
 
 def _shadows(state: State) -> list[Tensor]:
-    return [shadow for track in state.ema.shadows.values() for shadow in track]
+    return [shadow for shadows in state.ema.shadows.values() for shadow in shadows]
 
 
 def _tensors(state: State) -> dict[str, list[Tensor]]:
@@ -204,11 +203,10 @@ def check_guidance(config: Config) -> dict[str, float]:
 
 
 def _check_held_out(setup: Setup) -> dict[str, float]:
-    """Whether images that are held out are trained on."""
-    _, held = hold_out(setup.images, setup.config.data.held_out)
-    if not len(held):
+    """The share of the held-out images that are trained on."""
+    if not len(setup.held_out_ids):
         return {}
-    return {checks.DATA_HELD_OUT_OVERLAP: float(np.isin(held, setup.loader.batches.drawn_from()).mean())}
+    return {checks.DATA_HELD_OUT_OVERLAP: float(np.isin(setup.held_out_ids, setup.loader.batches.drawn_from()).mean())}
 
 
 class _StateCopy:

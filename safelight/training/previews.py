@@ -13,11 +13,11 @@ from torch import Tensor
 from safelight.config import Config
 from safelight.config.epochs import every_in_steps
 from safelight.generate import Request, columns_for, generate
-from safelight.observing.stage_pictures import COMPARED, STAGES, Columns, planned_steps, save_stage, spread_over
+from safelight.observing.stage_pictures import COMPARED_IMAGES, STAGES, Columns, planned_steps, save_stage, spread_over
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder
 from safelight.training.clipping import global_norm
-from safelight.training.ema import MAIN
+from safelight.training.ema import MAIN_EMA
 from safelight.training.state import State
 
 
@@ -48,7 +48,7 @@ def draw_preview(state: State, config: Config, group: ProcessGroup, *, samples: 
     count = config.sample.count
     columns = Columns(count, spread_over(config.sample.steps))
     request = preview_request(config, max(count, samples))
-    compared = preview_request(config, min(COMPARED, count))
+    compared = preview_request(config, min(COMPARED_IMAGES, count))
     begun, together = time.perf_counter(), state.weights.shard is not None
 
     with state.weights.swapped_in(state.ema.tensors()) as ema:
@@ -71,7 +71,7 @@ def draw_preview(state: State, config: Config, group: ProcessGroup, *, samples: 
 
 @torch.no_grad()
 def _distance(state: State) -> float:
-    ema, raw = state.ema.shadows[MAIN], [parameter.detach() for _, parameter in state.weights.named]
+    ema, raw = state.ema.shadows[MAIN_EMA], [parameter.detach() for _, parameter in state.weights.named_parameters]
     apart, length = (global_norm(list(each)) for each in (torch._foreach_sub(ema, raw), raw))
     return float(apart / length.clamp(min=1e-12))
 

@@ -1,4 +1,4 @@
-"""Healing in the loop: what the healer may do with the training, and where its acts are reported."""
+"""Healing in the loop: what the healer may do with the run, and where its acts are reported."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from safelight.training.scaling import LossScale
 from safelight.training.step_reader import Session
 
 
-class Recovery:
-    """See `healing.healer.Training`. The journal itself is in the checkpoints."""
+class RunHealing:
+    """The run as the healer acts on it: see `healing.healer.HealableRun`. The journal itself is in the checkpoints."""
 
     def __init__(self, session: Session) -> None:
         setup = session.setup
@@ -33,9 +33,9 @@ class Recovery:
         self.healer = Healer(setup.config, setup.state, self, self._report)
         self.restart(setup.state.counters.step)
 
-    def go_back(self, order: Rollback, loaded: Loaded) -> Act:
+    def go_back(self, rollback: Rollback, loaded: Loaded) -> Act:
         self.is_trying = True
-        act = self.healer.go_back(order, loaded)
+        act = self.healer.go_back(rollback, loaded)
         self.is_trying = False
         return act
 

@@ -22,9 +22,17 @@ from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
 from safelight.processes.restarts import note_failure
 from safelight.training.fixed_set import gap
-from safelight.training.recovery import Recovery
+from safelight.training.recovery import RunHealing
 from safelight.training.step_reader import Session, StepReader
-from safelight.vocabulary import EMA_GAIN, HELD_EMA, HELD_GAP, HELD_RAW, PROBE_EMA, PROBE_RAW, SKILL_EMA
+from safelight.vocabulary import (
+    EMA_GAIN,
+    FIXED_SET_LOSS_EMA,
+    FIXED_SET_LOSS_RAW,
+    HELD_OUT_GAP,
+    HELD_OUT_LOSS_EMA,
+    HELD_OUT_LOSS_RAW,
+    SKILL_EMA,
+)
 
 CHECKPOINT_FILES = 10  # inodes of a checkpoint
 
@@ -36,9 +44,9 @@ def checkpoint_interval(config: Config) -> int:
 class Saving:
     """Called by all processes; the first one writes, or all of them where weights are divided."""
 
-    def __init__(self, session: Session, reader: StepReader, recovery: Recovery) -> None:
+    def __init__(self, session: Session, reader: StepReader, healing: RunHealing) -> None:
         setup, folder = session.setup, session.folder
-        self._session, self._setup, self._reader, self._recovery = session, setup, reader, recovery
+        self._session, self._setup, self._reader, self._healing = session, setup, reader, healing
         self._config, self._state, self._group = setup.config, setup.state, setup.group
         self._record, self._folder = session.record, folder
         keep = self._config.checkpoint
@@ -50,7 +58,7 @@ class Saving:
     def _next_room(self) -> Room:
         """What the next checkpoint takes: it comes before snapshots and pictures. Model, EMA, two moments, profiles."""
         # What this process holds: whole tensors of sharded weights take all processes, and this is asked of one.
-        held = sum(parameter.nbytes for _, parameter in self._state.weights.named)
+        held = sum(parameter.nbytes for _, parameter in self._state.weights.named_parameters)
         weights = held if self._state.weights.shard is None else held * self._group.size
         return Room(weights * (4 + len(self._state.ema.shadows)), CHECKPOINT_FILES)
 
@@ -87,12 +95,12 @@ class Saving:
 
     def begin(self) -> None:
         self.save_ema_profiles_if_due()  # a kill may have come between the checkpoint and the snapshot of one step
-        if self._recovery.healer.enabled and self._step == 0:
+        if self._healing.healer.enabled and self._step == 0:
             self._save_start()
 
     def _save_start(self) -> None:
         """What a run goes back to that diverges before its first checkpoint."""
-        self._state.counters.lowest_probe = self._recovery.fixed_set_loss()
+        self._state.counters.lowest_fixed_set_loss = self._healing.fixed_set_loss()
         self._state.counters.good_step = 0
         if self._group.is_main:
             self._session.attempt("The first checkpoint", self._write_now)
@@ -106,7 +114,7 @@ class Saving:
         self._profile_writer.poll()
 
     def save_ema_profiles_if_due(self) -> None:
-        """The EMA profiles."""
+        """Saves the EMA profiles if this step is one of theirs."""
         if self._step not in self._snapshots or not self._writes:
             return
 
@@ -129,7 +137,7 @@ class Saving:
         self._record.flush()  # the writer waits for it before it commits the checkpoint
         patient = self._config.train.patience is not None
         # Where a run goes back to, and where patience ends it, must not depend on the disk's speed.
-        if wait or self._recovery.healer.enabled or patient:
+        if wait or self._healing.healer.enabled or patient:
             self._writer.wait()
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
@@ -151,9 +159,9 @@ class Saving:
     def _submit(self) -> None:
         counters = self._state.counters
         best = counters.best_step if self._config.checkpoint.keep_best else None
-        safe = counters.good_step if self._recovery.healer.enabled else None
+        safe = counters.good_step if self._healing.healer.enabled else None
         self._writer.wait()  # done already; of divided weights by the first process, and the others follow at once
-        self._writer.submit(self._state.snapshot(again=True), best, safe)
+        self._writer.submit(self._state.snapshot(reuse_buffer=True), best, safe)
         self._folder.update_status(best_step=counters.best_step)
 
     def _measure_weights(self) -> dict[str, Any]:
@@ -162,15 +170,15 @@ class Saving:
         raw, ema = setup.fixed_set.losses(self._state)
         skills = setup.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
-        numbers = {PROBE_RAW: float(raw.mean()), PROBE_EMA: float(ema.mean())}
+        numbers = {FIXED_SET_LOSS_RAW: float(raw.mean()), FIXED_SET_LOSS_EMA: float(ema.mean())}
         if (gain := gap(ema, raw, setup.fixed_set.ids)) is not None:
             numbers[EMA_GAIN] = gain
         if setup.held_out_set is not None:
             held, ema = setup.held_out_set.losses(self._state)
             skills |= setup.held_out_set.skills(held, ema)
-            numbers |= {HELD_RAW: float(held.mean()), HELD_EMA: float(ema.mean())}
+            numbers |= {HELD_OUT_LOSS_RAW: float(held.mean()), HELD_OUT_LOSS_EMA: float(ema.mean())}
             if (apart := gap(raw, held, setup.held_out_set.ids)) is not None:
-                numbers[HELD_GAP] = apart
+                numbers[HELD_OUT_GAP] = apart
         self._record.add(counters.step - 1, {signal.name: number for signal, number in numbers.items()} | skills)
         if (loss := float(ema.mean())) < counters.best_loss:  # of held-out images, where there are some
             counters.best_loss = loss
@@ -205,11 +213,12 @@ class Saving:
             f"{self._folder.path} --set train.patience=none"
         )
 
-    def _mark_good(self, probe: float) -> None:
+    def _mark_good(self, loss: float) -> None:
         """Only at planned steps: where a signal happened to save must not decide what a run goes back to."""
         counters = self._state.counters
-        counters.lowest_probe = min(counters.lowest_probe, probe) if math.isfinite(probe) else counters.lowest_probe
-        if counters.step % checkpoint_interval(self._config) == 0 and is_good(probe, counters.lowest_probe):
+        if math.isfinite(loss):
+            counters.lowest_fixed_set_loss = min(counters.lowest_fixed_set_loss, loss)
+        if counters.step % checkpoint_interval(self._config) == 0 and is_good(loss, counters.lowest_fixed_set_loss):
             counters.good_step = counters.step
 
     def find_good(self) -> Loaded | None:
@@ -234,7 +243,7 @@ class Saving:
         self._setup.stepper.discard_pass()
         if self._group.is_main:
             unsaved = self._step not in steps(self._folder.checkpoints)
-            if unsaved and not self._recovery.is_trying and not refused and not self._setup.is_sharded:
+            if unsaved and not self._healing.is_trying and not refused and not self._setup.is_sharded:
                 self._writer.wait()
                 self._measure_weights()
                 self._submit()

@@ -8,7 +8,7 @@ from torch import Tensor
 from safelight.config.tree import Precision
 from safelight.monitors.finite import LOWEST_SCALE
 
-FIRST, GROWTH_INTERVAL = 65536.0, 2000
+FIRST_SCALE, GROWTH_INTERVAL = 65536.0, 2000
 
 
 class LossScale:
@@ -19,7 +19,7 @@ class LossScale:
 
     def _reset(self, active: bool, device: torch.device) -> None:
         self.active = active
-        self.value = torch.full((), FIRST if active else 1.0, device=device)
+        self.value = torch.full((), FIRST_SCALE if active else 1.0, device=device)
         self.good_steps = torch.zeros((), device=device)
 
     def use(self, precision: Precision) -> None:

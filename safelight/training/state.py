@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +14,18 @@ from safelight.checkpoints.ema_profiles import PREFIX, profile_name
 from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
 from safelight.config import Config
-from safelight.config.continuation import lasting
+from safelight.config.continuation import settings_affecting_result
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
-from safelight.monitors.loss import Levels
+from safelight.monitors.loss import NoiseBinning
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
 from safelight.training.clipping import Clipper
-from safelight.training.ema import MAIN, EmaWeights
+from safelight.training.ema import MAIN_EMA, EmaWeights
 from safelight.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors
 from safelight.training.scaling import LossScale
+
+COUNTER_KEYS = {"lowest_fixed_set_loss": "lowest_probe"}  # in state.json, for those that are not called as here
 
 
 @dataclass(slots=True)
@@ -39,10 +42,20 @@ class Counters:
     epoch_steps: int = 0
     seconds: float = 0.0  # spent training, before and after all resumes
     evaluation_seconds: float = 0.0
-    lowest_probe: float = float("inf")  # loss of the fixed training images under the raw weights
-    planned_loss: float = float("inf")  # the lowest `best_loss` of checkpoints at planned steps, which patience counts
-    planned_step: int | None = None  # where that was
+    lowest_fixed_set_loss: float = float("inf")  # loss of the fixed training images under the raw weights
+    planned_loss: float = float("inf")  # the lowest `best_loss` at planned steps, which train.patience counts from
+    planned_step: int | None = None  # the step of `planned_loss`
     good_step: int | None = None  # the newest checkpoint that is good enough to go back to
+
+    def to_json(self) -> dict[str, Any]:
+        """The counters by their keys in state.json."""
+        return {COUNTER_KEYS.get(name, name): getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Counters:
+        """Those that an older version did not save keep their default; what a newer one added is left out."""
+        keys = {name: COUNTER_KEYS.get(name, name) for name in cls.__slots__}
+        return cls(**{name: state[key] for name, key in keys.items() if key in state})
 
 
 @dataclass(slots=True)
@@ -65,15 +78,15 @@ class State:
 
     def note_origin(self, config: Config, images: str) -> None:
         """`images`: their fingerprint."""
-        self.origin = {"settings": lasting(config), "images": images}
+        self.origin = {"settings": settings_affecting_result(config), "images": images}
 
-    def snapshot(self, *, again: bool = False) -> Snapshot:
-        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `again`: the last
-        copy is no longer needed, and its memory is used for this one."""
+    def snapshot(self, *, reuse_buffer: bool = False) -> Snapshot:
+        """A copy of everything in host memory: the one pause that a checkpoint costs the training. `reuse_buffer`: the
+        last copy is no longer needed, and its memory is used for this one."""
         tensors = {
             "model": self.weights.tensors(),
             "ema": self.ema.tensors(),
-            "optimizer": optimizer_tensors(self.optimizer, self.weights.named),
+            "optimizer": optimizer_tensors(self.optimizer, self.weights.named_parameters),
             "monitors": self.monitors.state(),
         }
         if profiles := self._profiles():
@@ -83,11 +96,10 @@ class State:
             "loss_scale": float(self.loss_scale.value),
             "good_steps": float(self.loss_scale.good_steps),
         }
-        counters = {name: getattr(self.counters, name) for name in Counters.__slots__}
         return Snapshot(
             step=self.counters.step,
-            tensors=self.host_copy.copy_from(tensors, again=again),
-            state=counters | scalars | self._words(),
+            tensors=self.host_copy.copy_from(tensors, reuse_buffer=reuse_buffer),
+            state=self.counters.to_json() | scalars | self._words(),
             environment=environment(),
             shard=self.weights.shard,
         )
@@ -107,22 +119,22 @@ class State:
 
     def _profiles(self) -> dict[str, Tensor]:
         return {
-            f"{track}/{name}": value
-            for track in self.ema.shadows
-            if track != MAIN
-            for name, value in self.ema.tensors(track).items()
+            f"{ema_name}/{name}": value
+            for ema_name in self.ema.shadows
+            if ema_name != MAIN_EMA
+            for name, value in self.ema.tensors(ema_name).items()
         }
 
     def check(self, loaded: Loaded) -> None:
         """Refuses a checkpoint that does not fit, before anything is touched: half a restore is worse than none."""
         check_tensors("model", self.weights.tensors(), loaded)
         check_tensors("ema", self.ema.tensors(), loaded)
-        check_moments(self.weights.named, loaded)
+        check_moments(self.weights.named_parameters, loaded)
         if profiles := self._profiles():
             check_tensors("profiles", profiles, loaded)
-        if "monitors" in loaded.tensors:  # runs of before there were any have none
+        if "monitors" in loaded.tensors:  # older runs have none
             check_tensors("monitors", self.monitors.state(), loaded)
-        check_numbers(Counters, loaded.state, f"The state of {loaded.path}")
+        check_numbers(Counters, loaded.state, f"The state of {loaded.path}", COUNTER_KEYS)
         check_numbers(DivergenceWatch, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
         check_scalars(("clip_running", "loss_scale", "good_steps"), loaded)
         read_journal(loaded.state.get("journal"))
@@ -132,33 +144,34 @@ class State:
         """The exact inverse of `snapshot`."""
         self.check(loaded)
         self.weights.load(loaded.tensors["model"])
-        self.ema.load(MAIN, loaded.tensors["ema"])
-        for track in self.ema.shadows:
-            if track != MAIN:
-                prefix = f"{track}/"
+        self.ema.load(MAIN_EMA, loaded.tensors["ema"])
+        for ema_name in self.ema.shadows:
+            if ema_name != MAIN_EMA:
+                prefix = f"{ema_name}/"
                 group = loaded.tensors.get("profiles", {})
-                self.ema.load(track, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
-        load_optimizer(self.optimizer, self.weights.named, loaded.tensors["optimizer"])
+                self.ema.load(ema_name, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
+        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.tensors["optimizer"])
         self.monitors.restore(loaded.tensors.get("monitors", {}))
         self.clipper.running.fill_(loaded.state["clip_running"])
         if self.loss_scale.active:  # a run that left fp16 may go back to where it had a scale
             self.loss_scale.value.fill_(loaded.state["loss_scale"])
             self.loss_scale.good_steps.fill_(loaded.state["good_steps"])
-        # Of what an older version did not save the default holds; what a newer one added is left out.
         watch = loaded.state.get("watch", {})
-        self.counters = Counters(**{name: loaded.state[name] for name in Counters.__slots__ if name in loaded.state})
+        self.counters = Counters.from_json(loaded.state)
         self.watch = DivergenceWatch(**{name: watch[name] for name in DivergenceWatch.__slots__ if name in watch})
         self.journal = read_journal(loaded.state.get("journal"))
 
 
-def make_state(config: Config, model: nn.Module, weights: LocalWeights, levels: Levels, device: torch.device) -> State:
-    """Of step 0. `levels`: of times."""
+def make_state(
+    config: Config, model: nn.Module, weights: LocalWeights, noise_binning: NoiseBinning, device: torch.device
+) -> State:
+    """The state at step 0."""
     return State(
         model=model,
         weights=weights,
-        optimizer=make_optimizer(config.optimizer, model, weights.named),
-        ema=EmaWeights(config.ema, model, weights.named),
+        optimizer=make_optimizer(config.optimizer, model, weights.named_parameters),
+        ema=EmaWeights(config.ema, model, weights.named_parameters),
         clipper=Clipper(config.clipping, device),
         loss_scale=LossScale(config.train.precision, device),
-        monitors=Monitors(model, levels, weights.named, weights.sum_over_processes),
+        monitors=Monitors(model, noise_binning, weights.named_parameters, weights.sum_over_processes),
     )

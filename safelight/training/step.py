@@ -24,12 +24,12 @@ from safelight.observing.observer import Observer, StepView, Update
 from safelight.processes.group import ProcessGroup
 from safelight.processes.reduction import Reduction
 from safelight.training.clipping import global_norm
-from safelight.training.ema import MAIN
+from safelight.training.ema import MAIN_EMA
 from safelight.training.optimizer import learning_rate, make_update, prepare_update
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
 
-LARGEST_NORM = 1e18  # of a gradient that is applied
+MAX_APPLIED_NORM = 1e18  # of a gradient
 
 
 class GradientHook(Protocol):
@@ -41,7 +41,7 @@ class GradientHook(Protocol):
 
 
 class Stepper:
-    """Takes steps, each a function of its arguments and the state. Owns none of its parts."""
+    """Takes steps, each a function of its arguments and the state. All parts are passed in."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Stepper:
         """`network`: the model, or the model compiled. Without a `reduction` its steps are those of one process."""
         self.config, self.runtime, self.objective = config, runtime, objective
         self.state, self.network = state, network
-        self._parameters = [parameter for _, parameter in state.weights.named]
+        self._parameters = [parameter for _, parameter in state.weights.named_parameters]
         self._default = effective_settings(config, (), 0)
         self._buffers: list[tuple[Tensor, Tensor]] = []  # of the model, before the step
         self.reduction, self.group = (Reduction(), ProcessGroup()) if reduction is None else (reduction, runtime.group)
@@ -73,28 +73,28 @@ class Stepper:
         step_settings: StepSettings | None = None,
         observer: Observer | None = None,
         on_gradients: GradientHook | None = None,
-        signal: int = 0,
+        os_signal: int = 0,
     ) -> StepView:
-        """Without `step_settings`: as the config says. `signal`: the number of one that this process received; all get
-        it."""
-        step_settings, state, shards = step_settings or self._default, self.state, self.config.train.shards
+        """Without `step_settings`: as the config says. `os_signal`: the number of one that this process received; all
+        get it."""
+        step_settings, state, exact_parts = step_settings or self._default, self.state, self.config.train.shards
         state.loss_scale.use(step_settings.precision)
-        if on_gradients is not None or self.group.size > 1 or shards is not None:
+        if on_gradients is not None or self.group.size > 1 or exact_parts is not None:
             self._keep_buffers()
         losses, partial_gradient = list[Tensor](), None
         if observer is not None:
             observer.begin_step()
         self.reduction.begin()
         for place, micro in enumerate(inputs):
-            if place and shards is not None:
+            if place and exact_parts is not None:
                 self._restore_buffers()  # spectral norm moves with every pass, and the number of passes must not matter
-            self.reduction.before(last=place == len(inputs) - 1)
+            self.reduction.before_micro_batch(last=place == len(inputs) - 1)
             losses.append(self.accumulate(micro, step, step_settings, observer))
             if place == 0 and observer is not None:
                 partial_gradient = self._partial_gradient(micro)
-            self.reduction.after()
+            self.reduction.after_micro_batch()
             self.group.beat()
-        loss, t, stop_signal = self._all_reduce(losses, inputs, signal)
+        loss, t, shared_os_signal = self._all_reduce(losses, inputs, os_signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         state.loss_scale.unscale(gradients)
         norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.weights.sum_over_processes)
@@ -107,11 +107,11 @@ class Stepper:
             self.discard_pass()
             if observer is not None:
                 observer.repeat_step()
-            return self.step(again, step, step_settings, observer, on_gradients, signal)
+            return self.step(again, step, step_settings, observer, on_gradients, os_signal)
         limit = state.clipper.clip(gradients, norm)
         lr = learning_rate(step_settings.optimizer, step, self.config.train.steps)
-        # Squared, it would leave float32: the second moment would be infinite for ever.
-        refused = torch.maximum(refused, (torch.minimum(norm, limit) > LARGEST_NORM).float())
+        # Its square overflows float32 and would leave the second moment infinite.
+        refused = torch.maximum(refused, (torch.minimum(norm, limit) > MAX_APPLIED_NORM).float())
         prepare_update(state.optimizer, lr, refused)
         if observer is not None:
             observer.before_update(step, lambda: gradients)
@@ -122,9 +122,9 @@ class Stepper:
         state.ema.update(step + 1)
         readings = []
         if observer is not None:
-            update = Update(loss, t, norms, norm, limit, scale, refused, partial_gradient, state.ema.shadows[MAIN])
+            update = Update(loss, t, norms, norm, limit, scale, refused, partial_gradient, state.ema.shadows[MAIN_EMA])
             readings = observer.after_update(step, update)
-        return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, stop_signal)
+        return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, shared_os_signal)
 
     def dry_run(self, inputs: Sequence[MicroBatch]) -> None:
         """Forward and backward of some micro-batches, without a trace: gradients are dropped, buffers restored."""
@@ -137,7 +137,7 @@ class Stepper:
             self._buffers = []
 
     def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings | None = None) -> bool:
-        """Whether loss and gradient of one sample alone are. Leaves no gradient behind."""
+        """Whether the loss and gradient of one sample alone are finite. Leaves no gradient behind."""
         self.state.optimizer.zero_grad(set_to_none=True)
         try:
             loss = self.accumulate(row, step, step_settings)
@@ -160,15 +160,16 @@ class Stepper:
             buffer.copy_(value)
 
     def _all_reduce(
-        self, losses: list[Tensor], inputs: Sequence[MicroBatch], signal: int
+        self, losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Adds up the gradients of all processes; returns their losses, timesteps and stop signal."""
+        """Adds up the gradients of all processes; returns their losses, timesteps and the signal that any of them
+        got."""
         loss, t = torch.cat(losses), torch.cat([micro.t for micro in inputs])
-        stop_signal = torch.full((1,), float(signal), device=loss.device)
+        shared_os_signal = torch.full((1,), float(os_signal), device=loss.device)
         if self.group.size == 1:
             self.reduction.finish()
-            return loss, t, stop_signal
-        gathered = self.group.start_all_gather(torch.cat([loss.float(), t.float(), stop_signal]))
+            return loss, t, shared_os_signal
+        gathered = self.group.start_all_gather(torch.cat([loss.float(), t.float(), shared_os_signal]))
         self.reduction.finish()
         rows, share = self.group.wait(gathered), len(loss)
         return rows[:, :share].flatten(), rows[:, share:-1].flatten().to(t.dtype), rows[:, -1].max()
@@ -215,7 +216,8 @@ class Stepper:
 
 
 def seconds_per_step(stepper: Stepper, inputs: Sequence[MicroBatch]) -> float:
-    """Without a trace. Of the second pass: the first one also pays for what is loaded and tuned once."""
+    """Seconds of a second forward and backward, which leave no trace: the first one also pays for what is loaded and
+    tuned once."""
     stepper.dry_run(inputs)
     start = time.perf_counter()
     stepper.dry_run(inputs)

@@ -22,7 +22,7 @@ from safelight.observing.recorder import Recorder
 from safelight.observing.speed import Speedometer
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.training.build import Setup
-from safelight.training.ema import MAIN
+from safelight.training.ema import MAIN_EMA
 from safelight.training.nonfinite import count_refusal, stopped
 from safelight.vocabulary import RECENT
 
@@ -42,7 +42,7 @@ class Progress:
     seconds_left: float
     refused: int
     skill: float | None = None
-    """Of the EMA at the newest checkpoint."""
+    """The skill of the EMA at the newest checkpoint."""
 
 
 class Screen(Protocol):
@@ -103,7 +103,7 @@ class StepReader:
         self._process_check = ProcessCheck(
             setup.config, setup.group, setup.state.model, setup.state.weights, setup.batches, session.speed
         )
-        self._batch_check = BatchCheck(setup.config, setup.images, setup.runtime.to_device)
+        self._batch_check = BatchCheck(setup.config, setup.images, setup.held_out_ids, setup.runtime.to_device)
         self._epochs = EpochLog(setup.batches, setup.config.train.steps, session.record, session.screen.say)
         self.os_signal = 0  # number of a signal that one of the processes received
         self.skill: float | None = None  # of the newest checkpoint
@@ -120,14 +120,14 @@ class StepReader:
     def add(self, view: StepView) -> None:
         """After every step."""
         self._window.append(view)
-        decay = self._state.ema.decay(MAIN, view.step + 1)
-        known = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
-        known |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
-        self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], known)
+        decay = self._state.ema.decay(MAIN_EMA, view.step + 1)
+        host_readings = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
+        host_readings |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
+        self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], host_readings)
         ended = self._session.step == self._setup.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
-            self.os_signal = self.os_signal or int(view.stop_signal)
+            self.os_signal = self.os_signal or int(view.os_signal)
         if self._observer.is_due or ended or (on_host and bool(view.refused)):
             self.read()
 
@@ -137,7 +137,7 @@ class StepReader:
         if not views:
             return
         readings = self._observer.read()
-        self.os_signal = self.os_signal or max(int(view.stop_signal) for view in views)
+        self.os_signal = self.os_signal or max(int(view.os_signal) for view in views)
         for view, reading in zip(views, readings, strict=True):
             self._read(view, reading)
             self._losses.append(reading[vocabulary.LOSS.name])

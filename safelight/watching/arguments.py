@@ -14,7 +14,7 @@ from safelight.config.tree import Features
 from safelight.diffusion.process import SIGMA_DATA
 from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
-from safelight.monitors.modules import trained, unwrapped
+from safelight.monitors.modules import trainable_parameters, unwrapped
 from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import accepts
 from safelight.watching.foreign import bare_optimizer, refuse_sharded
@@ -61,7 +61,7 @@ class WatchArguments:
         refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
         object.__setattr__(self, "prediction", prediction_of(self.prediction))
         _ = self.declared
-        if not trained(unwrapped(self.model)):
+        if not trainable_parameters(unwrapped(self.model)):
             raise UsageError("The model has no parameter that requires a gradient: there is nothing to watch.")
         if self.optimizer is not None:
             bare_optimizer(self.optimizer)  # before a folder is made

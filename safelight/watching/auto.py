@@ -25,7 +25,7 @@ from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
 
-ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
+UPDATES_BEFORE_NOTICE = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
 PREDICTIONS = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
 
 
@@ -63,7 +63,7 @@ class Captured:
 
     @property
     def folder(self) -> Path | None:
-        """Of the record; None before the watch is open."""
+        """The folder of the record; None before the watch is open."""
         return self.watch.folder.path if isinstance(self.watch, Watch) else None
 
     def recognised(self) -> list[str]:
@@ -136,7 +136,7 @@ class Captured:
 
     def updated(self) -> None:
         self.updates += 1
-        if self.updates == ANNOUNCED:
+        if self.updates == UPDATES_BEFORE_NOTICE:
             self._announce()
         if self._stop_after is not None and self.updates >= self._stop_after:
             raise StopAfter

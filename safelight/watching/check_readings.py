@@ -35,7 +35,7 @@ READINGS: tuple[tuple[str, str, Check, str], ...] = (
     ("samples", "calls of the network", checks.SAMPLER_CALLS, ""),
     ("optimizer", "learning rate", checks.OPTIMIZER_RATE, ""),
     ("optimizer", "share of parameters it lacks", checks.OPTIMIZER_MISSING, "0"),
-    ("optimizer", "loss after its update", checks.SEARCH["1"], "below 1"),
+    ("optimizer", "loss after its update", checks.LINE_SEARCH_RATIO["1"], "below 1"),
 )
 ALSO: dict[Check, tuple[Check, ...]] = {
     checks.NETWORK_TIME_RESPONSE: (checks.RESPONSE["t"],),
@@ -48,7 +48,7 @@ ALSO: dict[Check, tuple[Check, ...]] = {
 
 
 def rows_of_readings(first: Callable[[Check], float | None]) -> list[Row]:
-    """`first`: a reading at its earliest step, at which the model is still as it came; None where it was not taken."""
+    """`first`: a reading at its earliest step, at which the model is still as it came; None if it was not taken."""
     rows = []
     for part, name, check, usual in READINGS:
         if (value := first(check)) is None:

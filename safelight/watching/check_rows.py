@@ -25,13 +25,13 @@ from safelight.watching.trial_steps import Series, Trial
 
 PLACES = (0.0, 0.1, 0.5, 0.9, 1.0)  # of the schedule: timesteps 0, 100, 500, 900 and 999 of a thousand
 SAMPLES = 4
-REACH = 1.5  # times that of the images: samples of a trained model stay within
-LEARNT = 0.95  # of the error of a network that always predicts 0
+MAX_SAMPLE_REACH = 1.5  # times that of the images: samples of a trained model stay within
+LEARNT_ERROR_SHARE = 0.95  # of the error of a network that always predicts 0
 
 
 @dataclass(slots=True)
 class Outputs:
-    """Of the model as it is, in evaluation mode."""
+    """Outputs of the model as it is, in evaluation mode."""
 
     shape: tuple[int, ...] = ()
     wanted: tuple[int, ...] = ()
@@ -71,12 +71,12 @@ def observe_outputs(network: nn.Module, trial: Trial, sampler: Callable[..., Any
 
 def _statistics(values: Tensor) -> dict[str, float]:
     finite = values[values.isfinite()]
-    known = finite if len(finite) else torch.zeros(1)
+    usable = finite if len(finite) else torch.zeros(1)
     return {
-        "mean": float(known.mean()),
-        "standard deviation": _deviation(known),
-        "lowest": float(known.min()),
-        "highest": float(known.max()),
+        "mean": float(usable.mean()),
+        "standard deviation": _deviation(usable),
+        "lowest": float(usable.min()),
+        "highest": float(usable.max()),
         "NaN or infinite": 1 - len(finite) / max(1, values.numel()),
     }
 
@@ -165,8 +165,8 @@ def _sample_rows(readings: Series, outputs: Outputs) -> list[Row]:
     if outputs.failed:
         return [Row("samples", "of the model itself", None, "finding", f"the sampler failed: {outputs.failed}")]
     error, zero = _first(readings, checks.LOSS_MSE), _first(readings, checks.LOSS_ZERO_MSE)
-    has_learnt = error is not None and zero is not None and error < LEARNT * zero
-    limit = REACH * outputs.reach
+    has_learnt = error is not None and zero is not None and error < LEARNT_ERROR_SHARE * zero
+    limit = MAX_SAMPLE_REACH * outputs.reach
     rows = []
     for name, value in outputs.samples.items():
         beyond = name in ("lowest", "highest") and not -limit <= value <= limit

@@ -17,7 +17,7 @@ from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
 from safelight.model.calls import call_model
 from safelight.model.copies import copy_with_optimizer
-from safelight.monitors.modules import trained, unwrapped
+from safelight.monitors.modules import trainable_parameters, unwrapped
 from safelight.probes.forward_pass import Declared
 from safelight.probes.random_state import kept_random_state
 from safelight.probes.sampler import accepts
@@ -27,7 +27,7 @@ from safelight.watching.check_rows import observe_outputs, rows_of, trace_memory
 from safelight.watching.foreign import bare_optimizer, refuse_sharded
 from safelight.watching.trial_steps import Trial, take_trial_steps
 
-MOST = 32  # images of the batch
+MAX_IMAGES = 32  # images of the batch
 # The batch is shown several times, so repeats say nothing; without an optimizer, neither does the update of ours.
 REPEATS = (f"{CHECK.name}/stream/",)
 OF_OPTIMIZER = tuple(f"{CHECK.name}/{area}/" for area in ("optimizer", "search", "update", "sentinel"))
@@ -66,15 +66,15 @@ def check(
     """
     refuse_sharded(model)
     model, inside = unwrapped(model), _batch_of(batch)
-    if not (named := trained(model)):
+    if not (named_parameters := trainable_parameters(model)):
         raise UsageError("The model has no parameter that requires a gradient: there is nothing to train.")
     if sampler is not None and not accepts(sampler):
         raise UsageError("sampler should be a function of (model, noise) that returns samples.")
     declared = declare(process, prediction)
     bare = None if optimizer is None else bare_optimizer(optimizer)
-    device = named[0][1].device
-    images = inside.images[:MOST].to(device)
-    labels = None if inside.labels is None else inside.labels[:MOST].to(device)
+    device = named_parameters[0][1].device
+    images = inside.images[:MAX_IMAGES].to(device)
+    labels = None if inside.labels is None else inside.labels[:MAX_IMAGES].to(device)
     with kept_random_state(device), torch.random.fork_rng():
         torch.manual_seed(seed)
         network, moved = _copies(model, bare)

@@ -25,7 +25,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def is_first_process() -> bool:
-    """Of those that train together, by whatever they were launched."""
+    """Whether this is the first process of those that train together, by whatever they were launched."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() == 0
     return os.environ.get("RANK", "0") in ("0", "")
@@ -53,8 +53,8 @@ def refuse_sharded(model: nn.Module) -> None:
         )
 
 
-def ema_of(ema: Any, named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
-    """The EMA weights in the order of `named`, as they are now; None if they cannot be matched.
+def ema_of(ema: Any, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
+    """The EMA weights in the order of `named_parameters`, as they are now; None if they cannot be matched.
 
     Known: a module with the same parameters, one inside as .ema_model, .module or .model, diffusers' EMAModel
     (.shadow_params), a mapping by name, a list in the same order, and a function that returns one of these, or None
@@ -64,33 +64,35 @@ def ema_of(ema: Any, named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] 
         ema = ema()
     shadows = getattr(ema, "shadow_params", None) or (ema if isinstance(ema, list | tuple) else None)
     if shadows is not None:
-        return _matching(list(shadows), named)
+        return _matching(list(shadows), named_parameters)
     if isinstance(ema, Mapping):
-        return _matching([ema.get(name) for name, _ in named], named)
+        return _matching([ema.get(name) for name, _ in named_parameters], named_parameters)
     for inner in (ema, *(getattr(ema, name, None) for name in ("ema_model", "module", "model"))):
         if isinstance(inner, nn.Module):
             weights = dict(unwrapped(inner).named_parameters())
-            if found := _matching([weights.get(name) for name, _ in named], named):
+            if found := _matching([weights.get(name) for name, _ in named_parameters], named_parameters):
                 return found
     return None
 
 
-def _matching(tensors: list[Any], named: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
-    if len(tensors) != len(named):
+def _matching(tensors: list[Any], named_parameters: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
+    if len(tensors) != len(named_parameters):
         return None
-    same = all(isinstance(t, Tensor) and t.shape == p.shape for t, (_, p) in zip(tensors, named, strict=True))
+    same = all(
+        isinstance(t, Tensor) and t.shape == p.shape for t, (_, p) in zip(tensors, named_parameters, strict=True)
+    )
     return [t.detach() for t in tensors] if same else None
 
 
 def ema_of_trained(
-    ema: Any, everything: Sequence[tuple[str, nn.Parameter]], named: Sequence[tuple[str, nn.Parameter]]
+    ema: Any, everything: Sequence[tuple[str, nn.Parameter]], named_parameters: Sequence[tuple[str, nn.Parameter]]
 ) -> list[Tensor] | None:
-    """As `ema_of`, also for an EMA of all parameters of which only `named` are trained."""
-    if (found := ema_of(ema, named)) is not None:
+    """As `ema_of`, also for an EMA of all parameters of which only `named_parameters` are trained."""
+    if (found := ema_of(ema, named_parameters)) is not None:
         return found
     if (whole := ema_of(ema, everything)) is None:
         return None
-    wanted = {name for name, _ in named}
+    wanted = {name for name, _ in named_parameters}
     return [shadow for shadow, (name, _) in zip(whole, everything, strict=True) if name in wanted]
 
 

@@ -118,8 +118,8 @@ class OptimizerHooks:
         norms = norms_of(found)
         if len(found) == len(self._parameters):
             return norms
-        known, zero = iter(norms.unbind()), norms.new_zeros(())
-        return torch.stack([zero if p.grad is None else next(known) for p in self._parameters])
+        each_norm, zero = iter(norms.unbind()), norms.new_zeros(())
+        return torch.stack([zero if p.grad is None else next(each_norm) for p in self._parameters])
 
     def _gradients(self) -> list[Tensor]:
         return [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]

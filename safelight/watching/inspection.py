@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from safelight.monitors.loss import levels_of_draws, levels_of_table
+from safelight.monitors.loss import noise_binning_of_draws, noise_binning_of_table
 from safelight.monitors.modules import unwrapped
 from safelight.monitors.suite import Monitors
 from safelight.observing.recorder import Recorder
@@ -34,7 +34,7 @@ class Inspection:
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model, alphas = unwrapped(given.model), given.declared.alphas
-        self.monitors = Monitors(model, None if alphas is None else levels_of_table(log_snr_of(alphas)))
+        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)))
         subject = InspectedLoop(model, optimizer, find_ema, given.sampler, given.data, scaled=scaled, space=given.space)
         self.probes = ProbeRunner(subject, given.declared, say, from_step=step)
         measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
@@ -56,7 +56,7 @@ class Inspection:
         self.skill.declare(declared)
         process = declared.process
         if process is not None and declared.draws is not None:
-            self.monitors.find_levels(levels_of_draws(process.log_snr, declared.draws))
+            self.monitors.set_noise_binning(noise_binning_of_draws(process.log_snr, declared.draws))
         self._record.add(step - 1, readings)
 
     def report_recognised(self, step: int) -> None:

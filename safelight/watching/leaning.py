@@ -15,14 +15,14 @@ from safelight.capturing.mixing import sample_numbers
 from safelight.watching.foreign import bare_optimizer, is_compiled, is_first_process
 
 NAMES = ("t", "x0", "noise", "x_t", "target", "pred")  # with these, nothing is left to be seen
-COMPARED = {
+COMPARED_ARGUMENTS = {
     "x0": "step(x0=…) is not what the input of the network was made of",
     "noise": "step(noise=…) is not the noise in the input of the network",
     "x_t": "step(x_t=…) is not what the network was called with",
     "target": "step(target=…) is not what the loss compares the output with",
 }
 TIME = "step(t=…) does not follow the time that the network was called with"
-DIFFERENT = 0.05  # of the length, after the best factor for each sample: half precision leaves 0.004
+MIN_DIFFERENCE = 0.05  # of the length, after the best factor for each sample: half precision leaves 0.004
 
 
 class Lean:
@@ -77,14 +77,14 @@ class Lean:
 
 def differences(seen: Explained, passed: Mapping[str, Tensor | None]) -> list[str]:
     lines = []
-    for name, words in COMPARED.items():
-        given, known = passed.get(name), getattr(seen.passed, name)
-        if given is None or known is None or given.shape != known.shape or not given.is_floating_point():
+    for name, words in COMPARED_ARGUMENTS.items():
+        given, expected = passed.get(name), getattr(seen.passed, name)
+        if given is None or expected is None or given.shape != expected.shape or not given.is_floating_point():
             continue
-        y, x = sample_numbers(given), sample_numbers(known)
+        y, x = sample_numbers(given), sample_numbers(expected)
         scale = (x * y).sum(1) / x.square().sum(1).clamp(min=1e-12)
         left = (y - scale[:, None] * x).norm(dim=1) / y.norm(dim=1).clamp(min=1e-12)
-        if float(left.median()) > DIFFERENT:
+        if float(left.median()) > MIN_DIFFERENCE:
             lines.append(words)
     t, shown = passed.get("t"), seen.shown_t
     if t is not None and shown is not None and t.numel() == shown.numel() > 3 and not _are_ordered_alike(t, shown):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from safelight.words import printable
 
-LONGEST_NAME, MOST_NAMES, DEEPEST = 200, 4096, 4
+MAX_NAME_LENGTH, MAX_NAMES, MAX_DEPTH = 200, 4096, 4
 LAST_STEP = 2**62
 
 
@@ -48,12 +48,12 @@ class LoggedValues:
         return None
 
     def _add(self, found: dict[str, float], name: str, value: Any) -> None:
-        if len(name) > LONGEST_NAME:
-            self._report_once(f"Values whose names have more than {LONGEST_NAME} characters are left out.")
+        if len(name) > MAX_NAME_LENGTH:
+            self._report_once(f"Values whose names have more than {MAX_NAME_LENGTH} characters are left out.")
             return
         name = printable(name)
-        if name not in self._names and len(self._names) >= MOST_NAMES:
-            self._report_once(f"More than {MOST_NAMES:,} names are logged: those that come after are left out.")
+        if name not in self._names and len(self._names) >= MAX_NAMES:
+            self._report_once(f"More than {MAX_NAMES:,} names are logged: those that come after are left out.")
             return
         try:
             number = _number(value)
@@ -68,11 +68,11 @@ class LoggedValues:
 
 
 def _flat(values: Mapping[Any, Any], prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         yield prefix.rstrip("/"), values
         return
     for name, value in list(values.items()):
-        path = f"{prefix}{name}" if isinstance(name, str) else f"{prefix}{str(name)[: LONGEST_NAME + 1]}"
+        path = f"{prefix}{name}" if isinstance(name, str) else f"{prefix}{str(name)[: MAX_NAME_LENGTH + 1]}"
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}/", depth + 1)
         else:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
-from safelight.monitors.modules import NAMED, trained, unwrapped
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters, unwrapped
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
@@ -41,8 +41,10 @@ from safelight.watching.watched_run import WatchedRun, crashed
 from safelight.words import first_line
 
 LONGEST_STEP = 1000  # micro-batches in one step
-LATE = 0.5  # seconds after which readings no longer wait for the next step
-LEFT = 3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
+FLUSH_SECONDS = 0.5  # seconds after which readings no longer wait for the next step
+MIN_UNUSED_GRADIENTS = (
+    3  # micro-batches whose gradients were cleared without an update: once may be a loop that skips a bad one
+)
 
 
 class Watch:
@@ -64,7 +66,7 @@ class Watch:
         self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
         self.folder, self._record = run.folder, run.record
         model = unwrapped(arguments.model)
-        self._named, self._everything = trained(model), list(model.named_parameters())
+        self._named, self._everything = trainable_parameters(model), list(model.named_parameters())
         self._updates, self._on, self._process = step, True, os.getpid()
         self._lock = threading.RLock()
         self._remarks = Remarks(say)
@@ -270,7 +272,7 @@ class Watch:
     def _on_call(self) -> None:
         """The model is called for the next micro-batch: gradients that are gone by now went without an update."""
         self._data_wait.end(time.perf_counter())
-        if self._micro_batches and self._probe_runner.cleared >= LEFT:
+        if self._micro_batches and self._probe_runner.cleared >= MIN_UNUSED_GRADIENTS:
             self._report_no_update(self._probe_runner.cleared)
 
     def _report_no_update(self, batches: int) -> None:
@@ -295,9 +297,9 @@ class Watch:
         times = [t for _, _, t in micro_batches if t is not None]
         t = _joined(times) if len(times) == len(micro_batches) else None
         seconds, self._last = time.perf_counter() - self._last, time.perf_counter()
-        known = {SPEED.name: len(losses) / seconds}
+        host_readings = {SPEED.name: len(losses) / seconds}
         if (waited := self._data_wait.share(seconds)) is not None:
-            known[DATA_WAIT.name] = waited
+            host_readings[DATA_WAIT.name] = waited
         pending: list[PendingReading] = []
         if (update := hooks.update(losses, t, self._read_ema)) is not None:
             spent = self._skill.spent
@@ -311,8 +313,8 @@ class Watch:
         if isinstance(hooks.lr, Tensor):
             pending.append(PendingReading((hooks.lr.reshape(1),), lambda rate: {LEARNING_RATE.name: float(rate[0])}))
         elif hooks.lr is not None:
-            known[LEARNING_RATE.name] = hooks.lr
-        self._observer.add(self._updates, pending, known)
+            host_readings[LEARNING_RATE.name] = hooks.lr
+        self._observer.add(self._updates, pending, host_readings)
         self._window.append((self._updates, hooks.norms))
         self._updates += 1
         hooks.clear()
@@ -332,7 +334,7 @@ class Watch:
             self._previews.newest.add(step, readings)
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
                 names = self._observer.monitors.parts.nonfinite(norms)
-                self._record.event(step, "nonfinite", parameters=names[:NAMED], count=len(names))
+                self._record.event(step, "nonfinite", parameters=names[:MAX_NAMES_IN_EVENT], count=len(names))
         if self._probe_runner.mixtures.is_certain:
             self._inspection.report_recognised(self._updates)
         self._run.beat(self._updates)
@@ -360,7 +362,7 @@ class Watch:
 
     def _flush_if_late(self) -> None:
         """From a thread of its own: a loop that is killed keeps what is older than a second."""
-        if self._window and time.perf_counter() - self._last > LATE and self._lock.acquire(blocking=False):
+        if self._window and time.perf_counter() - self._last > FLUSH_SECONDS and self._lock.acquire(blocking=False):
             try:
                 self._safely(self._read)
             finally:
@@ -372,7 +374,7 @@ class Watch:
 
 
 def _close_at_exit(watch: weakref.ref[Watch]) -> None:
-    """Of a loop that never said that it ended: it crashed, or was left."""
+    """Closes the watch of a loop that never said that it ended: it crashed, or was left."""
     if (left := watch()) is not None:
         error = getattr(sys, "last_value", None)
         left.close(**({"status": "ended"} if error is None else crashed(error)))

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safelight.diffusion.process import per_sample
 from safelight.diffusion.targets import target_of
 from safelight.errors import UsageError
-from safelight.monitors.loss import Levels, levels_of_draws, levels_of_table
-from safelight.monitors.modules import NAMED, trained
+from safelight.monitors.loss import NoiseBinning, noise_binning_of_draws, noise_binning_of_table
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
 from safelight.observing.observer import Observer
@@ -78,9 +79,9 @@ class Trial:
         whole = (places * self.timesteps).long().clamp(max=self.timesteps - 1)
         t = (whole if self.declared.continuous is None else self.times(places)).to(x0.device)
         noise = torch.randn(x0.shape, generator=self.draw).to(x0.device)
-        known = self.declared.coefficients(t, x0)
-        angle = (places.to(x0) * torch.pi / 2).view(-1, *[1] * (x0.dim() - 1))
-        a, s = known if known is not None else (angle.cos(), angle.sin())
+        coefficients = self.declared.coefficients(t, x0)
+        angle = per_sample(places.to(x0) * torch.pi / 2, x0)
+        a, s = coefficients if coefficients is not None else (angle.cos(), angle.sin())
         target = target_of(self.declared.target(self.declared.prediction or "epsilon"), x0, noise, a, s)
         x_t, process = a * x0 + s * noise, self.declared.process
         return Noised(x_t, t, noise, target, *((x_t, t) if process is None else process.input(x_t, t)))
@@ -104,8 +105,8 @@ def take_trial_steps(
     network: nn.Module, optimizer: torch.optim.Optimizer | None, trial: Trial, sampler: Callable[..., Any] | None
 ) -> tuple[Series, Events, dict[str, str]]:
     """Readings, events, and the probes that failed. `network` and `optimizer` are copies, which are trained."""
-    named, record, events = trained(network), MemoryRecord(), Events()
-    parameters = [parameter for _, parameter in named]
+    named_parameters, record, events = trainable_parameters(network), MemoryRecord(), Events()
+    parameters = [parameter for _, parameter in named_parameters]
     said: list[str] = []
     subject = InspectedLoop(network, optimizer, None, sampler, trial.images)
     runner = ProbeRunner(subject, trial.declared, said.append)
@@ -125,7 +126,7 @@ def take_trial_steps(
         for step in range(STEPS):
             norms = _take_step(network, moved, trial, observer, hooks, step)
             if norms is not None and (bad := monitors.parts.nonfinite(norms)):
-                events.append((step, "nonfinite", {"parameters": bad[:NAMED], "count": len(bad)}))
+                events.append((step, "nonfinite", {"parameters": bad[:MAX_NAMES_IN_EVENT], "count": len(bad)}))
         observer.read()
     finally:
         hooks.close()
@@ -133,11 +134,15 @@ def take_trial_steps(
     return record.series(), events, dict(runner.broken)
 
 
-def _levels(trial: Trial) -> Levels | None:
+def _levels(trial: Trial) -> NoiseBinning | None:
     alphas, process = trial.declared.alphas, trial.declared.process
     if alphas is not None:
-        return levels_of_table(log_snr_of(alphas))
-    return None if process is None else levels_of_draws(process.log_snr, trial.times(torch.linspace(0, 1, 64)).numpy())
+        return noise_binning_of_table(log_snr_of(alphas))
+    return (
+        None
+        if process is None
+        else noise_binning_of_draws(process.log_snr, trial.times(torch.linspace(0, 1, 64)).numpy())
+    )
 
 
 def _take_step(

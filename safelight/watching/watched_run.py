@@ -38,10 +38,10 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say, self.steps = 0.0, True, say, steps
         self._place, self._is_gone = identity(self.folder.path), False
-        known = {"steps": steps} if steps is not None else {}
-        known |= {"captured": True} if is_captured else {}
+        facts = {"steps": steps} if steps is not None else {}
+        facts |= {"captured": True} if is_captured else {}
         self.folder.update_status(
-            status="training", step=step, kind="watched", versions={"safelight": __version__}, **known
+            status="training", step=step, kind="watched", versions={"safelight": __version__}, **facts
         )
 
     def beat(self, step: int) -> None:
@@ -90,7 +90,7 @@ class WatchedRun:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What stands at a path; None where there is no folder."""
+    """What stands at a path; None if there is no folder."""
     try:
         found = os.stat(path)
     except OSError:

@@ -15,7 +15,7 @@ from torch import Tensor
 from safelight.files import Disk, make_directories, read_tensor_file, write_atomically
 from safelight.yardstick.linear import LinearDenoiser
 
-LARGEST = 4 << 30  # bytes of a filter
+MAX_FILTER_BYTES = 4 << 30  # bytes of a filter
 VERSION = 1  # of what is fitted: a filter of another one is not read
 TENSORS = ("mean", "vectors", "variances")
 
@@ -45,7 +45,7 @@ def filter_path(root: Path, **identity: str | int | None) -> Path:
 
 
 def _check(tensors: dict[str, Tensor]) -> str:
-    """Of all bytes."""
+    """The checksum of all bytes."""
     found = hashlib.sha256()
     for name in TENSORS:
         found.update(str(tuple(tensors[name].shape)).encode())
@@ -56,7 +56,7 @@ def _check(tensors: dict[str, Tensor]) -> str:
 def _read(path: Path, disk: Disk) -> LinearDenoiser | None:
     """What was kept, if every byte of it is as it was written."""
     try:
-        raw, header = read_tensor_file(path, LARGEST, disk)
+        raw, header = read_tensor_file(path, MAX_FILTER_BYTES, disk)
         found = load(raw)
         tensors = {name: found[name] for name in TENSORS}
     except Exception:  # safetensors has errors of its own for each way a file can be broken

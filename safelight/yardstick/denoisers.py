@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from safelight.diffusion.objective import per_sample
+from safelight.diffusion.process import per_sample
 from safelight.yardstick.cache import cached_linear
 from safelight.yardstick.exact import denoise_exactly
 from safelight.yardstick.linear import LinearDenoiser, fit_linear
@@ -18,7 +18,7 @@ from safelight.yardstick.skill import Yardstick
 AT_ONCE = 512  # images of a batch that is read
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Of clean images and noise as a denoiser sees them: one number for each sample."""
+"""The loss of clean images and noise as a denoiser sees them: one number for each sample."""
 
 
 class DatasetDenoisers:

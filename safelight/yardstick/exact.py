@@ -18,11 +18,11 @@ def denoise_exactly(x_t: Tensor, a: Tensor, s: Tensor, batches: Iterable[Tensor]
     highest = torch.full_like(a, -torch.inf)
     mass, mean = torch.zeros_like(a), torch.zeros_like(flat)
     for images in batches:
-        known = images.flatten(1).double()
+        flat_images = images.flatten(1).double()
         # |x_t - a x|² without the term that is the same for all images
-        apart = a.square() * known.square().sum(1) - 2 * a * (flat @ known.T)
+        apart = a.square() * flat_images.square().sum(1) - 2 * a * (flat @ flat_images.T)
         scores = -apart / (2 * s.square())
         top = torch.maximum(highest, scores.max(1, keepdim=True).values)
         weights, kept = (scores - top).exp(), (highest - top).exp()
-        mass, mean, highest = mass * kept + weights.sum(1, keepdim=True), mean * kept + weights @ known, top
+        mass, mean, highest = mass * kept + weights.sum(1, keepdim=True), mean * kept + weights @ flat_images, top
     return (mean / mass).view_as(x_t)

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.diffusion.densities import Density, make_density
+from safelight.diffusion.densities import TimeQuantile, make_time_quantile
 from safelight.diffusion.draws import draw_noise, draw_times
-from safelight.diffusion.objective import Noised, Objective, per_sample
+from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.process import per_sample
 from safelight.diffusion.targets import target_of
-from safelight.monitors.loss import BINS, LEVELS, find_levels, levels_of_draws
-from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD, SKILL_RAW
+from safelight.monitors.loss import BINS, LEVELS, make_noise_binning, noise_binning_of_draws
+from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD_OUT, SKILL_RAW
 from safelight.yardstick.denoisers import DatasetDenoisers
 from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
 
@@ -30,8 +31,8 @@ class FixedSamples:
     x0: Tensor
     noise: Tensor
     t: Tensor
-    density: Density | None = None
-    """Of the times, where the settings do not say it."""
+    time_quantile: TimeQuantile | None = None
+    """That of the times, if the settings do not say it."""
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -40,19 +41,19 @@ class FixedSamples:
         return self.objective.add_noise(self.x0, self.noise, self.t)
 
     def losses(self, answer: Tensor, noised: Noised) -> Tensor:
-        """Of each sample."""
+        """The loss of each sample."""
         return self.objective.loss(answer, noised)[0].detach()  # of a loss that asks for gradients by itself
 
     @functools.cached_property
     def level(self) -> np.ndarray:
         """The noise level of each sample."""
         settings, process = self.objective.settings, self.objective.process
-        density = self.density or make_density(settings, process.timesteps)
-        if self.density is not None and process.timesteps is None:  # whatever t is, it may fall where noise rises
-            draws = density(torch.linspace(0, 1, 4 * BINS, dtype=torch.float64)).numpy()
-            return levels_of_draws(process.log_snr, draws)(self.t.cpu().numpy()) // (BINS // LEVELS)
-        levels = find_levels(process.log_snr, density, process.timesteps)
-        return levels(self.t.cpu().numpy()) // (BINS // LEVELS)
+        time_quantile = self.time_quantile or make_time_quantile(settings, process.timesteps)
+        if self.time_quantile is not None and process.timesteps is None:  # whatever t is, it may fall where noise rises
+            draws = time_quantile(torch.linspace(0, 1, 4 * BINS, dtype=torch.float64)).numpy()
+            return noise_binning_of_draws(process.log_snr, draws)(self.t.cpu().numpy()) // (BINS // LEVELS)
+        noise_binning = make_noise_binning(process.log_snr, time_quantile, process.timesteps)
+        return noise_binning(self.t.cpu().numpy()) // (BINS // LEVELS)
 
     def compare(self, denoisers: DatasetDenoisers, *, trained_on: bool) -> Yardstick:
         """What closed-form denoisers lose on these samples. `trained_on`: as in `DatasetDenoisers.measure`."""
@@ -62,7 +63,7 @@ class FixedSamples:
         def loss(x0: Tensor, noise: Tensor) -> Tensor:
             x0, noise = x0.to(a.device, torch.float32), noise.to(a.device, torch.float32)
             wide = per_sample(a, x0), per_sample(s, x0)
-            return objective.loss(target_of(objective.target, x0, noise, *wide), noised)[0]
+            return objective.loss(target_of(objective.target_coefficients, x0, noise, *wide), noised)[0]
 
         return denoisers.measure(noised.x_t, a, s, loss, trained_on=trained_on)
 
@@ -81,16 +82,16 @@ class FixedSamples:
 
     def held_out_skill(self, stick: Yardstick, ema: Tensor) -> dict[str, float]:
         """The same of samples that a model never trained on."""
-        return _known({SKILL_HELD.name: skill(_on_host(ema), stick, self.level, LEVELS)})
+        return _known({SKILL_HELD_OUT.name: skill(_on_host(ema), stick, self.level, LEVELS)})
 
 
-def draw_samples(seed: int, objective: Objective, x0: Tensor, own: Density | None = None) -> FixedSamples:
+def draw_samples(seed: int, objective: Objective, x0: Tensor, own: TimeQuantile | None = None) -> FixedSamples:
     """The same noise and times for every set of as many images; times are spread evenly over their density. `own`:
     where the settings do not say it."""
-    count, density = len(x0), own or make_density(objective.settings, objective.process.timesteps)
+    count, density = len(x0), own or make_time_quantile(objective.settings, objective.process.timesteps)
     t = draw_times("stratified", density, seed=seed, step=0, batch_size=count)
     noise = draw_noise(seed, 0, 0, count, tuple(x0.shape[1:]))
-    return FixedSamples(objective, *(each.to(objective.device) for each in (x0, noise, t)), density=own)
+    return FixedSamples(objective, *(each.to(objective.device) for each in (x0, noise, t)), time_quantile=own)
 
 
 def _on_host(losses: Tensor) -> np.ndarray:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from safelight.diffusion.draws import draw_noise
-from safelight.diffusion.objective import per_sample
+from safelight.diffusion.process import per_sample
 from safelight.keys import derive_seed
 
 LARGEST_FULL = 1024  # numbers in an image whose whole covariance is used: 32 px in grey, or a small latent
-ENOUGH = 4  # images for each of those numbers: fewer, and the filter would know its images by heart
+MIN_IMAGES_PER_NUMBER = 4  # images for each of those numbers: fewer, and the filter would know its images by heart
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def fit_linear(batches: Iterable[Tensor]) -> LinearDenoiser:
     for images in batches:
         count, total = count + len(images), total + images.double().sum(0)
     mean = total / max(1, count)
-    full = mean.numel() <= LARGEST_FULL and count >= ENOUGH * mean.numel()
+    full = mean.numel() <= LARGEST_FULL and count >= MIN_IMAGES_PER_NUMBER * mean.numel()
     size = mean.numel() if full else len(mean)
     products = torch.zeros(mean.numel() // size, size, size, dtype=torch.float64, device=mean.device)
     for images in batches:

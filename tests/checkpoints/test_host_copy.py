@@ -26,7 +26,7 @@ def tensors(value: float, shape: tuple[int, ...] = (3, 2), name: str = "weight",
 def test_copies_share_nothing_with_what_they_are_of() -> None:
     source = tensors(1.0)
     source["model"]["turned"] = torch.arange(6.0).view(2, 3).t()
-    copies = HostCopy().copy_from(source, again=False)
+    copies = HostCopy().copy_from(source, reuse_buffer=False)
     expected = {name: value.clone() for name, value in source["model"].items()}
     for value in source["model"].values():
         value.fill_(7)
@@ -37,11 +37,11 @@ def test_copies_share_nothing_with_what_they_are_of() -> None:
 
 def test_memory_is_used_again_only_when_told() -> None:
     host_copy = HostCopy()
-    first = host_copy.copy_from(tensors(1.0), again=False)
-    again = host_copy.copy_from(tensors(2.0), again=True)
+    first = host_copy.copy_from(tensors(1.0), reuse_buffer=False)
+    again = host_copy.copy_from(tensors(2.0), reuse_buffer=True)
     assert again["model"]["weight"] is first["model"]["weight"]
     assert first["model"]["weight"].eq(2).all()
-    apart = host_copy.copy_from(tensors(3.0), again=False)
+    apart = host_copy.copy_from(tensors(3.0), reuse_buffer=False)
     assert apart["model"]["weight"] is not again["model"]["weight"]
     assert again["model"]["weight"].eq(2).all()
 
@@ -57,8 +57,8 @@ def test_memory_that_does_not_fit_is_left_alone() -> None:
     ]
     for other in others:
         host_copy = HostCopy()
-        first = host_copy.copy_from(tensors(1.0), again=False)
-        copies = host_copy.copy_from(other, again=True)
+        first = host_copy.copy_from(tensors(1.0), reuse_buffer=False)
+        copies = host_copy.copy_from(other, reuse_buffer=True)
         assert {stem: [*group] for stem, group in copies.items()} == {stem: [*group] for stem, group in other.items()}
         for stem, group in other.items():
             assert all(same(copies[stem][name], value) for name, value in group.items())
@@ -70,9 +70,9 @@ def test_snapshot_into_used_memory_is_the_moment_itself() -> None:
     first = parts.state.snapshot()
     weights = {name: value.clone() for name, value in first.tensors["model"].items()}
     parts.stepper.step(parts.loader.load(0), 0)
-    second = parts.state.snapshot(again=True)  # moments have come since, and memory of the weights fits no more
+    second = parts.state.snapshot(reuse_buffer=True)  # moments have come since, and memory of the weights fits no more
     parts.stepper.step(parts.loader.load(1), 1)
-    third = parts.state.snapshot(again=True)
+    third = parts.state.snapshot(reuse_buffer=True)
     fresh = parts.state.snapshot()
     assert third.tensors["optimizer"]["conv_in.weight/exp_avg"] is second.tensors["optimizer"]["conv_in.weight/exp_avg"]
     for stem, group in fresh.tensors.items():

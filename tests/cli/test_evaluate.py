@@ -41,7 +41,7 @@ def few_references(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tested here does not depend on how many real images there are, nor on how often weights are read."""
     monkeypatch.setattr("safelight.assessment.load_extractor", lambda name, say, **how: loaded_once(name, **how))
     monkeypatch.setattr("safelight.assessment.REFERENCES", 120)
-    monkeypatch.setattr("safelight.assessment.SEARCHED", 150)
+    monkeypatch.setattr("safelight.assessment.MAX_SEARCHED_IMAGES", 150)
 
 
 @pytest.fixture(scope="module")

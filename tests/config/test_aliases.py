@@ -16,7 +16,7 @@ from safelight.library import settings_of
 
 def every_name() -> list[str]:
     tables = [*aliases.NAMES.values(), *aliases.IN_EPOCHS.values()]
-    return [n for t in tables for n in t] + [*aliases.SWITCHES, *aliases.ALREADY, *aliases.INSTEAD]
+    return [n for t in tables for n in t] + [*aliases.SWITCHES, *aliases.ALREADY_DONE, *aliases.INSTEAD_OF_FLAG]
 
 
 def test_every_setting_exists_and_no_name_stands_twice() -> None:

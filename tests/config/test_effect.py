@@ -11,20 +11,24 @@ from safelight.config.check import check
 from safelight.config.effect import choice_of, refuse_own_model, value_at
 from safelight.config.presets import PRESETS
 from safelight.config.resolve import flatten, resolve, to_yaml, types_of_fields
-from safelight.config.tree import BELONGS, OF_THE_UNET
+from safelight.config.tree import EFFECTIVE_ONLY_WITH, OF_THE_UNET
 from safelight.errors import UsageError
 from tools.config_reference import sections
 
 
 def test_every_name_in_the_table_is_a_setting() -> None:
-    names = {*BELONGS, *OF_THE_UNET, *(key for values in BELONGS.values() for keys in values.values() for key in keys)}
+    names = {
+        *EFFECTIVE_ONLY_WITH,
+        *OF_THE_UNET,
+        *(key for values in EFFECTIVE_ONLY_WITH.values() for keys in values.values() for key in keys),
+    }
     assert names - types_of_fields().keys() == set()
 
 
 def test_settings_that_say_what_they_belong_to_are_in_the_table() -> None:
     """Their help begins with the choice: “`adaptive`: memory of the running norm”."""
     helps = {f"{section}.{name}": text for section, (_, texts) in sections().items() for name, text in texts.items()}
-    choices = {f"`{value}`:" for values in BELONGS.values() for value in values if isinstance(value, str)}
+    choices = {f"`{value}`:" for values in EFFECTIVE_ONLY_WITH.values() for value in values if isinstance(value, str)}
     said = {key for key, text in helps.items() if text.startswith(tuple(choices)) and not key.endswith(".kind")}
     assert "ema.decay" in said
     assert {key for key in said if choice_of(key) is None} == set()

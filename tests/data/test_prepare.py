@@ -105,7 +105,7 @@ def test_threads_that_prepare_ahead_do_not_show(pile: tuple[Path, set[str], set[
     seen = {}
     for workers in (0, 1, 4):
         given = replace(config, data=replace(config.data, workers=workers))
-        feed = BatchLoader(given, make_batches(given, images))
+        feed = BatchLoader(given, make_batches(given, images, None))
         micros = [micro for step in range(20) for micro in feed.load(step)]
         feed.close()
         seen[workers] = b"".join(t.numpy().tobytes() for m in micros for t in (m.x0, m.noise, m.t))

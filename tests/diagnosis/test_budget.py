@@ -5,7 +5,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from safelight.diagnosis.budget import RATE, SHARE, Test, allowed, bound
+from safelight.diagnosis.budget import FALSE_ALARM_SHARE, RATE, Test, allowed, bound
 
 TEST = "moments of the noise"
 RUNS, LOOKS = 4000, 1000
@@ -32,5 +32,5 @@ def fooled(bounds: np.ndarray) -> float:
 
 
 def test_looking_at_every_step_does_not_spend_it_twice() -> None:
-    assert fooled(np.array([bound(TEST, look) for look in range(1, LOOKS + 1)])) <= SHARE
-    assert fooled(np.full(LOOKS, bound(TEST))) > 3 * SHARE  # the same bound at every look does
+    assert fooled(np.array([bound(TEST, look) for look in range(1, LOOKS + 1)])) <= FALSE_ALARM_SHARE
+    assert fooled(np.full(LOOKS, bound(TEST))) > 3 * FALSE_ALARM_SHARE  # the same bound at every look does

@@ -17,7 +17,7 @@ from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.rule import CONFIG, Need, Rule, Several, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
-from safelight.vocabulary import LOSS, SKILL_EMA, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, Signal
+from safelight.vocabulary import LOSS, SKILL_EMA, SKILL_HELD_OUT, SKILL_RAW, UPDATE_RATIO, Signal
 
 
 class Recording(InMemoryReadings):
@@ -224,7 +224,7 @@ def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:
     [
         (SKILL_RAW, ("process=", "prediction=", "data=")),
         (SKILL_EMA, ("process=", "prediction=", "ema=", "data=")),
-        (SKILL_HELD, None),  # only our own runs hold images out
+        (SKILL_HELD_OUT, None),  # only our own runs hold images out
     ],
 )
 def test_data_is_advised_for_skill(signal: Signal, wanted: tuple[str, ...] | None) -> None:

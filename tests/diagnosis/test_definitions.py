@@ -23,8 +23,8 @@ def test_half_of_the_steps_are_a_storm() -> None:
      (2.5, 1.0, True, False), (math.nan, 0.5, True, True), (math.inf, 0.5, True, True)],
 )  # fmt: skip
 def test_what_is_certain_is_suspected_first(loss: float, lowest: float, suspected: bool, certain: bool) -> None:
-    assert SUSPECTED.holds(loss, lowest, 1.0) == suspected
-    assert DIVERGED.holds(loss, lowest, 1.0) == certain
+    assert SUSPECTED.is_met(loss, lowest, 1.0) == suspected
+    assert DIVERGED.is_met(loss, lowest, 1.0) == certain
 
 
 def test_rules_and_healing_have_no_limits_of_their_own() -> None:

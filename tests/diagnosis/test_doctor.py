@@ -11,7 +11,7 @@ from histories import HEALTHY, LABELS, Event, Series, checks
 from loss_curves import healthy_curve, rising, spiked
 from rule_rows import HEALTHY_ROWS, Row, case_of, check_row, every_row, parameters
 
-from safelight.diagnosis.doctor import LATER, diagnose, examine, explain
+from safelight.diagnosis.doctor import CONSEQUENCE_LAG, diagnose, examine, explain
 from safelight.diagnosis.finding import Severity
 from safelight.diagnosis.rule import Detection, Rule
 from safelight.diagnosis.rules import RULES
@@ -109,8 +109,8 @@ def rule(cause: str, step: int | None, *explained_by: str, severity: Severity = 
         ([rule("a.x", 0), rule("b.y", 0, "a.z")], "a.x b.y"),
         ([rule("a.x", None), rule("b.y", 0, "a.")], "b.y"),
         ([rule("a.x", 9), rule("b.y", 40, "a.")], "a.x"),
-        ([rule("a.x", 40 + LATER), rule("b.y", 40, "a.")], "a.x"),
-        ([rule("a.x", 41 + LATER), rule("b.y", 40, "a.")], "b.y a.x"),  # what came later explains nothing
+        ([rule("a.x", 40 + CONSEQUENCE_LAG), rule("b.y", 40, "a.")], "a.x"),
+        ([rule("a.x", 41 + CONSEQUENCE_LAG), rule("b.y", 40, "a.")], "b.y a.x"),  # what came later explains nothing
         ([rule("a.x", 0, severity="info"), rule("b.y", 0, "a.")], "b.y a.x"),
         ([rule("a.x", 0), rule("b.y", 0, "*")], "a.x"),
         ([rule("a.x", 0, "*"), rule("b.y", 0, "*")], "a.x b.y"),  # nothing that yields to all explains another such

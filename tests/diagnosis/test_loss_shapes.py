@@ -43,9 +43,9 @@ def test_a_jump_has_its_places_and_its_size() -> None:
     up, down = shapes.jumps_up(spiked(calm, 5.0, 30), 2.0), shapes.jumps_down(dropped(calm, 5.0), 3.0, 2.0)
     assert up is not None
     assert down is not None
-    assert (up.first, down.first, down.over) == (100, 100, None)
-    assert up.over is not None
-    assert 122 <= up.over <= 130
+    assert (up.first, down.first, down.ended_at) == (100, 100, None)
+    assert up.ended_at is not None
+    assert 122 <= up.ended_at <= 130
     assert (up.factor, down.factor) == (pytest.approx(5, rel=0.1), pytest.approx(0.2, rel=0.1))
 
 

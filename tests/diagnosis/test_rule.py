@@ -13,7 +13,16 @@ from histories import Series, checks
 from safelight.checks import Check
 from safelight.config.resolve import resolve
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Detector, error, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import (
+    Detection,
+    Detector,
+    error_rule,
+    first_of,
+    on_count,
+    on_episode,
+    on_latest,
+    warning_rule,
+)
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 
 ONE, OTHER = Check("a/one", "One."), Check("a/other", "Other.")
@@ -23,11 +32,11 @@ NOTHING = RunHistory(InMemoryReadings({}), resolve(preset="digits"))
 
 def detected(detect: Detector, series: Series) -> tuple[int, str, int | None] | None:
     found = detect(RunHistory(InMemoryReadings(series)))
-    return None if found is None else (found.step, found.summary, found.over)
+    return None if found is None else (found.step, found.summary, found.ended_at)
 
 
 def test_what_a_detection_does_not_say_comes_from_the_rule() -> None:
-    plain = warning("AAA001", "a.x", "A title")(**PAGE)
+    plain = warning_rule("AAA001", "a.x", "A title", **PAGE)
     found = plain.find(NOTHING)
     assert found is not None
     assert (found.severity, found.fix.text, found.subsystem, found.over) == ("warning", "Fix it.", "a", None)
@@ -44,7 +53,9 @@ def test_numbers_of_float32_are_rounded_wherever_a_finding_goes() -> None:
     rate = float(np.float32(0.01))
     evidence = Evidence("optimizer/lr", rate, (3, 3)), Evidence("check/name", "0.010000000474974513")
     fix = Fix("Lower it.", {"optimizer.lr": rate, "data.workers": 4, "ema.kind": "power", "data.flip": True})
-    rule = warning("AAA001", "a.x", "A title")(**PAGE | {"detect": lambda _: Detection(3, "High.", evidence, fix=fix)})
+    rule = warning_rule(
+        "AAA001", "a.x", "A title", **PAGE | {"detect": lambda _: Detection(3, "High.", evidence, fix=fix)}
+    )
     found = rule.find(NOTHING)
     assert found is not None
     written = json.loads(json.dumps(found.to_json()))
@@ -52,8 +63,8 @@ def test_numbers_of_float32_are_rounded_wherever_a_finding_goes() -> None:
     assert [each["value"] for each in written["evidence"]] == [0.01, "0.010000000474974513"]
 
 
-def test_headings() -> None:
-    rules = [heading("AAA001", "a.x", "A title")(**PAGE) for heading in (error, warning)]
+def test_errors_and_warnings() -> None:
+    rules = [make_rule("AAA001", "a.x", "A title", **PAGE) for make_rule in (error_rule, warning_rule)]
     assert [(rule.code, rule.cause, rule.title) for rule in rules] == [("AAA001", "a.x", "A title")] * 2
     assert [rule.severity for rule in rules] == ["error", "warning"]
 
@@ -61,7 +72,7 @@ def test_headings() -> None:
 def test_a_reading_that_was_not_recorded_is_no_evidence() -> None:
     there = Evidence("a", 1.0), Evidence("b", float("nan"), (3, 3)), Evidence("c", "words")
     lacking = Evidence("d", float("nan"))
-    rule = error("AAA001", "a.x", "")(**PAGE | {"detect": lambda _: Detection(3, "", (*there, lacking))})
+    rule = error_rule("AAA001", "a.x", "", **PAGE | {"detect": lambda _: Detection(3, "", (*there, lacking))})
     found = rule.find(NOTHING)
     assert found is not None
     assert found.evidence == there

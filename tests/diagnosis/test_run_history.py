@@ -44,7 +44,7 @@ def test_readings_in_memory_are_read_like_a_record() -> None:
 )
 def test_episodes(hits: str, least: int, episode: tuple[int, int, int, int | None] | None) -> None:
     found = episode_of(np.arange(len(hits)), np.array([each == "#" for each in hits], dtype=bool), least)
-    assert (None if found is None else (found.first, found.last, found.looks, found.over)) == episode
+    assert (None if found is None else (found.first, found.last, found.looks, found.ended_at)) == episode
 
 
 def test_the_last_number_and_evidence() -> None:
@@ -52,10 +52,10 @@ def test_the_last_number_and_evidence() -> None:
     assert (RUN.latest(NONE, 7.0), RUN.latest_step(NONE)) == (7.0, 0)
     assert np.isnan(RUN.latest(NONE))
     at = RUN.evidence(SOME, "1", step=8)
-    assert (at.signal, at.value, at.steps, at.usual) == ("check/some/thing", 2.0, (8, 8), "1")
+    assert (at.signal, at.value, at.steps, at.healthy_range) == ("check/some/thing", 2.0, (8, 8), "1")
     assert RUN.evidence(SOME, step=99).value == 3.0
     some, none = RUN.evidence_of({SOME: None, NONE: "0"}, 4)
-    assert (some.value, none.usual, none.steps) == (1.0, "0", None)
+    assert (some.value, none.healthy_range, none.steps) == (1.0, "0", None)
     assert math.isnan(none.value)
 
 

@@ -13,7 +13,7 @@ from safelight.diffusion.schedule import make_schedule
 DRAW = np.random.default_rng(3)
 SHARE = DRAW.uniform(0.002, 0.998, 400)
 TABLE = make_schedule(Diffusion(schedule="linear")).alphas_cumprod
-CLOCKS = [*clocks.USUAL, clocks.linear(999.0), clocks.before_shift(3.0), clocks.before_shift(1.7, 1000.0)]
+CLOCKS = [*clocks.USUAL_CLOCKS, clocks.linear(999.0), clocks.before_shift(3.0), clocks.before_shift(1.7, 1000.0)]
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: clock.words)
@@ -28,7 +28,7 @@ def test_a_clock_is_found_by_its_samples(clock: Clock) -> None:
     found = clocks.find(clock.at(SHARE), SHARE)
     assert found is not None
     np.testing.assert_allclose(found.of(clock.at(SHARE)), SHARE, atol=1e-3)
-    if clock in clocks.USUAL:
+    if clock in clocks.USUAL_CLOCKS:
         assert found.words == clock.words
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Diffusion
-from safelight.diffusion.densities import make_density
+from safelight.diffusion.densities import make_time_quantile
 from safelight.diffusion.draws import draw_times
 
 FLOW = {"process": "flow", "prediction": "flow"}
@@ -31,7 +31,7 @@ PLACES = torch.linspace(0, 1, 1001, dtype=torch.float64)[:-1]
 @pytest.mark.parametrize("settings", EVERY, ids=str)
 def test_times_never_fall_and_stay_in_the_process(settings: dict[str, Any]) -> None:
     chosen = Diffusion(**settings)
-    times = make_density(chosen)(PLACES)
+    times = make_time_quantile(chosen)(PLACES)
     assert (times.diff() >= 0).all()
     low, high = {"vp": (0, 999), "flow": (0, 1), "edm": (0.002, 80.0)}[chosen.process]
     assert low <= float(times.min()) + 1e-9
@@ -56,17 +56,17 @@ def test_times_never_fall_and_stay_in_the_process(settings: dict[str, Any]) -> N
     ids=str,
 )
 def test_quantiles(settings: dict[str, Any], place: float, expected: float) -> None:
-    found = make_density(Diffusion(**settings))(torch.tensor([place], dtype=torch.float64))
+    found = make_time_quantile(Diffusion(**settings))(torch.tensor([place], dtype=torch.float64))
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
 def drawn(settings: dict[str, Any], step: int = 3, sampling: Any = "stratified", count: int = 16) -> Tensor:
-    return draw_times(sampling, make_density(Diffusion(**settings)), seed=0, step=step, batch_size=count)
+    return draw_times(sampling, make_time_quantile(Diffusion(**settings)), seed=0, step=step, batch_size=count)
 
 
 @pytest.mark.parametrize("settings", EVERY, ids=str)
 def test_a_stratified_batch_has_one_time_in_each_slice_of_equal_probability(settings: dict[str, Any]) -> None:
-    ends = make_density(Diffusion(**settings))(torch.arange(16, dtype=torch.float64) / 16)
+    ends = make_time_quantile(Diffusion(**settings))(torch.arange(16, dtype=torch.float64) / 16)
     slices = torch.searchsorted(ends.contiguous(), drawn(settings), right=True) - 1
     assert sorted(slices.tolist()) == list(range(16))
     by_chance = torch.searchsorted(ends.contiguous(), drawn(settings, sampling="uniform"), right=True) - 1
@@ -83,5 +83,5 @@ def test_a_draw_is_a_function_of_seed_and_step(settings: dict[str, Any]) -> None
 
 def test_the_ends_are_finite() -> None:
     for settings in EVERY:
-        ends = make_density(Diffusion(**settings))(torch.tensor([0.0, 1.0], dtype=torch.float64))
+        ends = make_time_quantile(Diffusion(**settings))(torch.tensor([0.0, 1.0], dtype=torch.float64))
         assert ends.isfinite().all(), settings

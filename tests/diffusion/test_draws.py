@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Diffusion
-from safelight.diffusion.densities import make_density
+from safelight.diffusion.densities import make_time_quantile
 from safelight.diffusion.draws import draw_label_drop, draw_noise, draw_times, sample_generators
 
 STEPS = range(400)
@@ -16,7 +16,7 @@ T = 1000
 
 
 def timesteps(sampling: str, step: int, batch_size: int, count: int = T, seed: int = 0) -> Tensor:
-    density = make_density(Diffusion(timesteps=count))
+    density = make_time_quantile(Diffusion(timesteps=count))
     return draw_times(sampling, density, seed=seed, step=step, batch_size=batch_size)  # type: ignore[arg-type]
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Diffusion, Loss, Prediction, Schedule
-from safelight.diffusion.objective import Objective, loss_of, per_sample
+from safelight.diffusion.objective import Objective, loss_of
+from safelight.diffusion.process import per_sample
 from safelight.diffusion.schedule import make_process, make_schedule
 from safelight.diffusion.targets import target_of
 
@@ -39,7 +40,7 @@ def test_noising_is_a_x0_plus_s_noise(settings: Diffusion) -> None:
     x0, noise = batch(8)
     t = torch.tensor([0, 1, 9, 250, 500, 750, 998, 999])
     noised = Objective(settings, make_process(settings), CPU).add_noise(x0.float(), noise.float(), t)
-    a, s = per_sample(schedule.signal[t], x0), per_sample(schedule.noise[t], x0)
+    a, s = per_sample(schedule.signal_scale[t], x0), per_sample(schedule.noise_scale[t], x0)
     assert torch.allclose(noised.x_t.double(), a * x0 + s * noise, atol=1e-6)
     assert torch.allclose(noised.target.double(), target_of(settings.prediction, x0, noise, a, s), atol=1e-6)
     assert torch.equal(noised.t, t)
@@ -58,7 +59,7 @@ def test_noising_stays_in_fp32_for_a_half_precision_model(dtype: torch.dtype) ->
 def test_noise_table_is_right_to_six_digits(schedule: str) -> None:
     kept = objective(schedule=schedule)
     exact = make_schedule(Diffusion(schedule=schedule))  # type: ignore[arg-type]
-    for ours, truth in ((kept.noise, exact.noise), (kept.signal, exact.signal)):
+    for ours, truth in ((kept.noise_scale, exact.noise_scale), (kept.signal_scale, exact.signal_scale)):
         assert ((ours.double() - truth) / truth).abs().max() < 1e-6
 
 
@@ -70,8 +71,8 @@ def test_half_precision_tables_add_no_noise_at_all(dtype: torch.dtype, without_n
     half = (1 - exact.alphas_cumprod.to(dtype)).sqrt()
     assert int((half == 0).sum()) == without_noise
     assert (half[:without_noise] == 0).all()
-    assert ((half.double() - exact.noise) / exact.noise).abs().max() == 1
-    assert (objective(schedule="linear").noise > 0).all()
+    assert ((half.double() - exact.noise_scale) / exact.noise_scale).abs().max() == 1
+    assert (objective(schedule="linear").noise_scale > 0).all()
 
 
 @pytest.mark.parametrize("kind", get_args(Loss))

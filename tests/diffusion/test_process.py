@@ -37,8 +37,8 @@ def test_a_table_is_read_as_it_is() -> None:
     schedule, process = make_schedule(Diffusion()), make_process(Diffusion())
     t = torch.tensor([0, 7, 999])
     a, s = process.at(t)
-    assert torch.equal(a, schedule.signal[t])
-    assert torch.equal(s, schedule.noise[t])
+    assert torch.equal(a, schedule.signal_scale[t])
+    assert torch.equal(s, schedule.noise_scale[t])
     assert process.timesteps == 1000
     x = torch.ones(3, 1, 2, 2)
     shown, told = process.input(x, t)

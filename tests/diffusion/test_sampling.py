@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Diffusion, Prediction, Sampler, Schedule
 from safelight.diffusion.draws import sample_generators
-from safelight.diffusion.objective import per_sample
-from safelight.diffusion.process import vp
+from safelight.diffusion.process import per_sample, vp
 from safelight.diffusion.sampling import Solver, clamped, exact_float32, guided, make_scheduler, make_solver, sample
 from safelight.diffusion.schedule import NoiseSchedule, make_process, make_schedule
 from safelight.diffusion.targets import TARGETS, make_target, target_of, to_noise, to_x0
@@ -36,7 +35,7 @@ def schedule(name: str = "cosine", *, zero: bool = False, timesteps: int = 1000)
 
 def gaussian(prediction: Prediction, table: NoiseSchedule, mean: float = MEAN, std: float = STD) -> Callable:
     """The best answer there is to images whose pixels are N(mean, std²)."""
-    signal, noise = table.signal.float(), table.noise.float()
+    signal, noise = table.signal_scale.float(), table.noise_scale.float()
 
     def denoise(x: Tensor, t: Tensor) -> Tensor:
         a, s = per_sample(signal[t], x), per_sample(noise[t], x)
@@ -280,7 +279,7 @@ def test_clamped_answer_stands_for_a_clamped_image_with_the_noise_that_agrees(pr
     x, t = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([10, 400, 900])
     far = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(1)) * 5
     answer = clamped(lambda x, t: far, vp(table.alphas_cumprod), prediction)(x, t)
-    a, s = (per_sample(each[t].float(), x) for each in (table.signal, table.noise))
+    a, s = (per_sample(each[t].float(), x) for each in (table.signal_scale, table.noise_scale))
     image, noise = to_x0(prediction, answer, x, a, s), to_noise(prediction, answer, x, a, s)
     assert image.abs().max() <= 1 + 1e-4
     torch.testing.assert_close(a * image + s * noise, x, atol=1e-4, rtol=1e-4)

@@ -47,7 +47,9 @@ def test_every_table_is_sound(name: str, count: int, zero: bool) -> None:
     assert table.alphas_cumprod.dtype == torch.float64
     assert (table.alphas_cumprod.diff() < 0).all(), "signal must fall at every step"
     assert 0 < table.alphas_cumprod[0] < 1
-    assert torch.allclose(table.signal**2 + table.noise**2, torch.ones(count, dtype=torch.float64), atol=1e-15, rtol=0)
+    assert torch.allclose(
+        table.signal_scale**2 + table.noise_scale**2, torch.ones(count, dtype=torch.float64), atol=1e-15, rtol=0
+    )
     assert (table.snr.diff() < 0).all()
     assert table.snr.isfinite().all()
     assert (table.betas > 0).all()
@@ -73,8 +75,8 @@ def test_zero_terminal_snr_ends_at_zero_and_begins_where_it_began(name: str, cou
     assert plain.snr[-1] > 0
     assert zero.alphas_cumprod[-1] == 0
     assert zero.snr[-1] == 0
-    assert zero.noise[-1] == 1
-    assert abs(zero.signal[0] - plain.signal[0]) < 1e-15
+    assert zero.noise_scale[-1] == 1
+    assert abs(zero.signal_scale[0] - plain.signal_scale[0]) < 1e-15
     assert (zero.alphas_cumprod[1:] < plain.alphas_cumprod[1:]).all()
 
 
@@ -97,6 +99,6 @@ def test_fewer_timesteps_are_places_on_the_same_curve() -> None:
 
 def test_half_precision_tables_would_not_do() -> None:
     """Negative control of float64: through fp32 the first noise level is off by more than 1e-6."""
-    exact = schedule("linear").noise[0]
+    exact = schedule("linear").noise_scale[0]
     through_float32 = (1 - schedule("linear").alphas_cumprod.float()).sqrt()[0].double()
     assert abs(through_float32 / exact - 1) > 1e-6

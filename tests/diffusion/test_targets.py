@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from safelight.config.tree import Diffusion
-from safelight.diffusion.objective import per_sample
-from safelight.diffusion.process import Process, cosine_flow, edm, linear_flow, vp
+from safelight.diffusion.process import Process, cosine_flow, edm, linear_flow, per_sample, vp
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import (
     TARGETS,
@@ -112,8 +111,8 @@ def test_a_wrong_sign_of_any_coefficient_is_seen(process: str, target: str) -> N
             image, noise, _ = errors(chosen, EVERY[target], wrong, t)
             assert float(torch.maximum(image, noise)[clear].min()) > 1e-3
     for wrong in (
-        Process(lambda t: -chosen.signal(t), chosen.noise, chosen.table),
-        Process(chosen.signal, lambda t: -chosen.noise(t), chosen.table),
+        Process(lambda t: -chosen.signal_scale(t), chosen.noise_scale, chosen.table),
+        Process(chosen.signal_scale, lambda t: -chosen.noise_scale(t), chosen.table),
     ):
         x0, noise = batch(len(t))
         wide, bad = ([per_sample(each, x0) for each in made.at(t)] for made in (chosen, wrong))

@@ -13,8 +13,8 @@ SHARE = torch.linspace(0.01, 0.99, 33, dtype=torch.float64)
 X = torch.randn(33, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("clock", clocks.USUAL, ids=lambda clock: clock.words)
-@pytest.mark.parametrize("told", clocks.USUAL[:5], ids=lambda clock: clock.words)
+@pytest.mark.parametrize("clock", clocks.USUAL_CLOCKS, ids=lambda clock: clock.words)
+@pytest.mark.parametrize("told", clocks.USUAL_CLOCKS[:5], ids=lambda clock: clock.words)
 @pytest.mark.parametrize(("family", "sigma_data"), [("flow", None), ("vp", None), ("ve", None), ("ve", 0.7)])
 def test_coefficients_and_calls(family: str, sigma_data: float | None, clock: clocks.Clock, told: clocks.Clock) -> None:
     process = timed(family, clock, told, sigma_data=sigma_data, ends=(0.002, 0.99))
@@ -40,5 +40,5 @@ def test_a_process_of_the_users_own_is_told_otherwise(process: object) -> None:
     other = retold(process, clocks.LOG_SIGMA)
     t = torch.linspace(process.first + 0.1, process.last * 0.9, 9, dtype=torch.float64)
     assert other.c_noise is not None
-    assert other.time_told is not None
-    torch.testing.assert_close(other.time_told(other.c_noise(t)), t, rtol=1e-4, atol=1e-4)
+    assert other.time_from_c_noise is not None
+    torch.testing.assert_close(other.time_from_c_noise(other.c_noise(t)), t, rtol=1e-4, atol=1e-4)

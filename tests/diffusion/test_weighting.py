@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from safelight.config.tree import Diffusion, Prediction, Schedule
-from safelight.diffusion.objective import per_sample
-from safelight.diffusion.process import edm
+from safelight.diffusion.process import edm, per_sample
 from safelight.diffusion.schedule import make_schedule
 from safelight.diffusion.targets import edm_target, target_of
 from safelight.diffusion.weighting import weights_of
@@ -25,7 +24,7 @@ def test_min_snr_weighs_the_image_error_alike_in_every_prediction(schedule: str,
     times in v, so only the right weight of each gives min(snr, γ) · |x0 error|² for all three."""
     table = make_schedule(Diffusion(schedule=schedule))  # type: ignore[arg-type]
     x0, noise = batch(len(table))
-    a, s = per_sample(table.signal, x0), per_sample(table.noise, x0)
+    a, s = per_sample(table.signal_scale, x0), per_sample(table.noise_scale, x0)
     x_t = a * x0 + s * noise
     wrong = x0 + 0.1 * batch(len(table), seed=1)[0]
     wanted = table.snr.clamp(max=gamma) * (wrong - x0).square().flatten(1).mean(1)
@@ -33,14 +32,16 @@ def test_min_snr_weighs_the_image_error_alike_in_every_prediction(schedule: str,
         answer = target_of(prediction, wrong, (x_t - a * wrong) / s, a, s)
         target = target_of(prediction, x0, noise, a, s)
         error = (answer - target).square().flatten(1).mean(1)
-        weighted = weights_of("min-snr", prediction, table.signal, table.noise, gamma=gamma) * error
+        weighted = weights_of("min-snr", prediction, table.signal_scale, table.noise_scale, gamma=gamma) * error
         assert torch.allclose(weighted, wanted, rtol=1e-6), prediction
 
 
 def test_a_misplaced_one_in_the_velocity_weight_would_be_seen() -> None:
     """Negative control: min(snr, γ) / snr, right for ε, is the mistake that five issues of diffusers are about."""
     table = make_schedule(Diffusion())
-    right, wrong = (weights_of("min-snr", kind, table.signal, table.noise) for kind in ("v_prediction", "epsilon"))
+    right, wrong = (
+        weights_of("min-snr", kind, table.signal_scale, table.noise_scale) for kind in ("v_prediction", "epsilon")
+    )
     assert not torch.allclose(right, wrong, rtol=0.5)
 
 
@@ -48,7 +49,7 @@ def test_a_misplaced_one_in_the_velocity_weight_would_be_seen() -> None:
 def test_weights_are_finite_where_there_is_no_signal(prediction: Prediction) -> None:
     """0 / 0 at zero terminal SNR turned runs of others into NaN (Min-SNR#2)."""
     table = make_schedule(Diffusion(zero_terminal_snr=True))
-    weights = weights_of("min-snr", prediction, table.signal, table.noise)
+    weights = weights_of("min-snr", prediction, table.signal_scale, table.noise_scale)
     assert table.snr[-1] == 0
     assert weights.isfinite().all()
     assert (weights >= 0).all()
@@ -68,4 +69,4 @@ def test_edm_weighs_its_own_target_alike_at_every_noise_level() -> None:
 
 def test_no_weighting_is_one_everywhere() -> None:
     table = make_schedule(Diffusion())
-    assert (weights_of("none", "epsilon", table.signal, table.noise) == 1).all()
+    assert (weights_of("none", "epsilon", table.signal_scale, table.noise_scale) == 1).all()

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from safelight.diagnosis.definitions import STORM
-from safelight.healing.alarms import ENOUGH, SUSTAINED, DivergenceWatch, RecentRange, is_good, is_lost
+from safelight.healing.alarms import MIN_HISTORY_STEPS, SUSTAINED_STEPS, DivergenceWatch, RecentRange, is_good, is_lost
 
 
 def history(count: int, spread: float = 0.1) -> RecentRange:
@@ -27,7 +27,7 @@ def history(count: int, spread: float = 0.1) -> RecentRange:
         (history(64), 0.4, 3.0, True),
         (history(64), 0.6, 1.6, False),  # a hard batch
         (history(64, spread=0.6), 0.4, 8.0, False),  # in a run that is like that
-        (history(ENOUGH - 1), 0.4, 1e5, False),  # too early to say
+        (history(MIN_HISTORY_STEPS - 1), 0.4, 1e5, False),  # too early to say
         (history(64), 0.0, 1.0, True),
     ],
 )
@@ -62,7 +62,7 @@ def test_divergence_is_sustained_and_worse_than_knowing_nothing(losses: list[flo
 def test_the_alarm_comes_at_the_same_step_after_a_resume() -> None:
     losses, whole = losses_of((40, 0.4), (60, 2.0)), DivergenceWatch()
     first = next(step for step, loss in enumerate(losses) if whole.add_loss(loss, 1.0))
-    assert first >= 40 + SUSTAINED - 1
+    assert first >= 40 + SUSTAINED_STEPS - 1
     for cut in (10, 45, first - 1):
         broken = DivergenceWatch()
         assert not any(broken.add_loss(loss, 1.0) for loss in losses[:cut])

@@ -45,7 +45,7 @@ ILL: dict[str, tuple[Callable[[pytest.MonkeyPatch], object], dict[str, Any], str
 
 @pytest.fixture(autouse=True)
 def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.healing.rates.UPDATES", 3)
+    monkeypatch.setattr("safelight.healing.rates.UPDATES_PER_RATE", 3)
 
 
 def crash() -> None:

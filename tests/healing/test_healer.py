@@ -16,7 +16,7 @@ from safelight.errors import OutOfMemory, Stopped
 from safelight.record.reading import read_events, read_signal
 
 Fault = Callable[[pytest.MonkeyPatch], object]
-NEAR = 0.02  # of the healthy twin's probe loss
+NEAR = 0.02  # of the healthy twin's loss on the fixed set
 SETTINGS: dict[str, Any] = {"heal__enabled": True, "optimizer__lr": 1e-2, "train__preflight": "off"}
 
 

@@ -9,7 +9,16 @@ import pytest
 
 from safelight import checks
 from safelight.config.tree import Optimizer
-from safelight.healing.rates import HALVINGS, HELD, SUSPECT, TRIES, choose_cut, find_rate, longer_warmup, try_rates
+from safelight.healing.rates import (
+    HALVINGS_PER_ROUND,
+    MAX_TRIED_RATES,
+    STABLE_ERROR,
+    SUSPECT_ERROR,
+    choose_cut,
+    find_rate,
+    longer_warmup,
+    try_rates,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +58,10 @@ def test_rates_are_halved_until_one_will_do() -> None:
         return 0.5 if settings.lr <= limit else math.inf
 
     limit = 0.25
-    assert len(tried := try_rates(Optimizer(lr=1.0), loss_after)) == HALVINGS
+    assert len(tried := try_rates(Optimizer(lr=1.0), loss_after)) == HALVINGS_PER_ROUND
     assert choose_cut(tried) == 0.25
-    limit = 0.5**HALVINGS  # only the smallest of the first round will do: smaller ones are tried too
-    assert len(tried := try_rates(Optimizer(lr=1.0), loss_after)) == 2 * HALVINGS
+    limit = 0.5**HALVINGS_PER_ROUND  # only the smallest of the first round will do: smaller ones are tried too
+    assert len(tried := try_rates(Optimizer(lr=1.0), loss_after)) == 2 * HALVINGS_PER_ROUND
     assert choose_cut(tried) == limit
 
 
@@ -63,10 +72,10 @@ def errors_of(limit: float) -> Callable[[Optimizer, int, float], float]:
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.3, 1.0])
 def test_every_rate_that_is_too_high_leads_to_the_same_advice(rate: float) -> None:
-    assert find_rate(Optimizer(lr=rate), errors_of(0.0133))[checks.TRIAL_HOLDS] == 0.004
+    assert find_rate(Optimizer(lr=rate), errors_of(0.0133))[checks.TRIAL_STABLE_RATE] == 0.004
 
 
-@pytest.mark.parametrize("rate", [1e-6, 0.002, 0.01, 0.0133 * (0.99 * SUSPECT) ** 0.5])
+@pytest.mark.parametrize("rate", [1e-6, 0.002, 0.01, 0.0133 * (0.99 * SUSPECT_ERROR) ** 0.5])
 def test_rates_that_hold_are_not_lowered(rate: float) -> None:
     assert find_rate(Optimizer(lr=rate), errors_of(0.0133)) == {}
 
@@ -79,7 +88,7 @@ def test_lower_rates_are_tried_until_one_holds() -> None:
         return 1.0 if settings.lr < 1e-4 else 100.0
 
     found = find_rate(Optimizer(lr=1.0), worst_error)
-    assert found == {checks.TRIAL_RATE: 1.0, checks.TRIAL_ERROR: 100.0, checks.TRIAL_HOLDS: tried[-1]}
+    assert found == {checks.TRIAL_RATE: 1.0, checks.TRIAL_ERROR: 100.0, checks.TRIAL_STABLE_RATE: tried[-1]}
     assert tried == [1.0, 0.03, 0.009, 0.003, 0.0008, 0.0002, 0.00007]
 
 
@@ -87,6 +96,6 @@ def test_lower_rates_are_tried_until_one_holds() -> None:
 def test_a_network_that_takes_no_rate_is_not_tried_without_end(error: float) -> None:
     tried: list[float] = []
     found = find_rate(Optimizer(lr=1.0), lambda settings, *_: tried.append(settings.lr) or error)
-    assert len(tried) == 1 + TRIES
-    assert checks.TRIAL_HOLDS not in found
-    assert error > HELD
+    assert len(tried) == 1 + MAX_TRIED_RATES
+    assert checks.TRIAL_STABLE_RATE not in found
+    assert error > STABLE_ERROR

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from safelight.healing.alarms import ENOUGH
+from safelight.healing.alarms import MIN_HISTORY_STEPS
 from safelight.healing.replays import Replays
 
 NAN = math.nan
@@ -28,7 +28,7 @@ NAN = math.nan
 )
 def test_passes_of_a_step_are_told_apart(passes: list[tuple[float, float]], verdicts: list[str]) -> None:
     replays = Replays()
-    for _ in range(ENOUGH):
+    for _ in range(MIN_HISTORY_STEPS):
         replays.remember(0.4, 1.0)
     replays.begin()
     assert [replays.judge(*each, finite=math.isfinite(each[1])) for each in passes] == verdicts

@@ -10,7 +10,7 @@ import torch
 from monitored import finished, monitored_network, random_gradients
 
 from safelight.monitors.gradients import GradientMonitor
-from safelight.monitors.modules import find_parts, trained
+from safelight.monitors.modules import find_parts, trainable_parameters
 
 
 def whole(norms: np.ndarray) -> float:
@@ -19,7 +19,7 @@ def whole(norms: np.ndarray) -> float:
 
 def test_norms_by_part_are_those_of_their_parameters() -> None:
     model = monitored_network()
-    parts, gradients = find_parts(trained(model)), random_gradients(model)
+    parts, gradients = find_parts(trainable_parameters(model)), random_gradients(model)
     norms = torch.stack([gradient.norm() for gradient in gradients]).numpy()
     monitor = GradientMonitor(parts)
     reading = monitor.measure(norms, whole(norms), 1.0)
@@ -43,7 +43,7 @@ def test_gradients_that_are_not_finite_are_counted_where_they_are() -> None:
     gradients[2][0, 0] = math.nan
     gradients[3][1] = math.inf
     norms = torch.stack([gradient.norm() for gradient in gradients]).numpy()
-    reading = GradientMonitor(find_parts(trained(model))).measure(norms, whole(norms), 1.0)
+    reading = GradientMonitor(find_parts(trainable_parameters(model))).measure(norms, whole(norms), 1.0)
     assert reading["gradient/nonfinite"] == 2
     assert math.isnan(reading["gradient/norm"])
     assert math.isfinite(reading["gradient/part/first"])
@@ -55,7 +55,7 @@ def test_the_share_of_zeros_is_counted_by_part() -> None:
     gradients = random_gradients(model)
     gradients[0].zero_()
     gradients[4][0] = 0
-    reading = finished(GradientMonitor(find_parts(trained(model))).measure_zeros(gradients))
+    reading = finished(GradientMonitor(find_parts(trainable_parameters(model))).measure_zeros(gradients))
     assert reading["gradient/zero/first"] == pytest.approx(15 / 20)
     assert reading["gradient/zero/blocks.0"] == 0
     assert reading["gradient/zero/blocks.1"] == pytest.approx(5 / 12)
@@ -64,7 +64,7 @@ def test_the_share_of_zeros_is_counted_by_part() -> None:
 def test_the_noise_scale_is_that_of_known_gradients() -> None:
     """Samples with a mean gradient of length 2 and a variance of 0.5 in each of 400 directions: 200 / 4 = 50."""
     generator = torch.Generator().manual_seed(0)
-    monitor = GradientMonitor(find_parts(trained(monitored_network())))
+    monitor = GradientMonitor(find_parts(trainable_parameters(monitored_network())))
     mean = torch.full((400,), 2 / 20)
     scales = []
     for _ in range(800):

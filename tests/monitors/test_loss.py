@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from safelight.config.tree import Diffusion
-from safelight.diffusion.densities import make_density
+from safelight.diffusion.densities import make_time_quantile
 from safelight.diffusion.draws import draw_times
 from safelight.diffusion.schedule import make_process
 from safelight.monitors.loss import (
@@ -18,8 +18,8 @@ from safelight.monitors.loss import (
     WINDOW,
     LossMonitor,
     RecentLosses,
-    find_levels,
-    levels_of_table,
+    make_noise_binning,
+    noise_binning_of_table,
     noise_levels,
 )
 
@@ -46,8 +46,8 @@ def test_levels_are_slices_of_equal_probability_from_little_noise_to_much() -> N
 
 def test_levels_of_continuous_time_are_slices_of_equal_probability() -> None:
     settings = Diffusion(process="edm", density="log-normal")
-    density, process = make_density(settings), make_process(settings)
-    levels = find_levels(process.log_snr, density, process.timesteps)
+    density, process = make_time_quantile(settings), make_process(settings)
+    levels = make_noise_binning(process.log_snr, density, process.timesteps)
     t = draw_times("uniform", density, seed=0, step=0, batch_size=64_000).numpy()
     counts = np.bincount(levels(t), minlength=BINS)
     assert len(counts) == BINS
@@ -64,7 +64,7 @@ def test_bins_are_parts_of_levels(timesteps: int) -> None:
 
 
 def test_whitening_takes_the_draw_of_timesteps_out() -> None:
-    monitor, raw, white = LossMonitor(levels_of_table(LOG_SNR)), [], []
+    monitor, raw, white = LossMonitor(noise_binning_of_table(LOG_SNR)), [], []
     for step, (loss, t) in enumerate(draws(600, 32)):
         reading = monitor.measure(step, loss, t)
         raw.append(reading["loss/mean"])
@@ -77,7 +77,7 @@ def test_whitening_takes_the_draw_of_timesteps_out() -> None:
 
 
 def test_whitening_shows_news() -> None:
-    monitor, white = LossMonitor(levels_of_table(LOG_SNR)), []
+    monitor, white = LossMonitor(noise_binning_of_table(LOG_SNR)), []
     for step, (loss, t) in enumerate(draws(600, 32)):
         white.append(monitor.measure(step, loss * (1.3 if step >= 500 else 1), t)["loss/whitened"])
     assert np.mean(white[500:510]) > 1.2
@@ -85,7 +85,7 @@ def test_whitening_shows_news() -> None:
 
 
 def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
-    monitor = LossMonitor(levels_of_table(LOG_SNR))
+    monitor = LossMonitor(noise_binning_of_table(LOG_SNR))
     healthy = draws(80, 32)
     for step, (loss, t) in enumerate(healthy[:40]):
         monitor.measure(step, loss, t)
@@ -100,7 +100,7 @@ def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
 
 
 def test_levels_are_means_over_their_part_of_the_schedule() -> None:
-    monitor = LossMonitor(levels_of_table(LOG_SNR[::-1].copy()))  # noise may also fall with the timestep
+    monitor = LossMonitor(noise_binning_of_table(LOG_SNR[::-1].copy()))  # noise may also fall with the timestep
     seen = draws(WINDOW, 8)
     reading: dict[str, float] = {}
     for step, (loss, t) in enumerate(seen):
@@ -113,7 +113,7 @@ def test_levels_are_means_over_their_part_of_the_schedule() -> None:
 
 
 def test_a_level_that_was_not_drawn_has_no_reading() -> None:
-    monitor = LossMonitor(levels_of_table(LOG_SNR))
+    monitor = LossMonitor(noise_binning_of_table(LOG_SNR))
     reading: dict[str, float] = {}
     for step in range(WINDOW):
         reading = monitor.measure(step, np.ones(2, np.float32), np.array([0, 999]))
@@ -122,11 +122,11 @@ def test_a_level_that_was_not_drawn_has_no_reading() -> None:
 
 def test_what_is_remembered_can_be_put_back() -> None:
     seen = draws(100, 16)
-    whole, first = LossMonitor(levels_of_table(LOG_SNR)), LossMonitor(levels_of_table(LOG_SNR))
+    whole, first = LossMonitor(noise_binning_of_table(LOG_SNR)), LossMonitor(noise_binning_of_table(LOG_SNR))
     expected = [whole.measure(step, *pair) for step, pair in enumerate(seen)]
     for step in range(50):
         first.measure(step, *seen[step])
-    second = LossMonitor(levels_of_table(LOG_SNR))
+    second = LossMonitor(noise_binning_of_table(LOG_SNR))
     second.restore(copy.deepcopy(first.state()))
     assert [second.measure(step, *seen[step]) for step in range(50, 100)] == expected[50:]
     assert first.usual.shape == (BINS,)

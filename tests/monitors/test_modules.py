@@ -9,7 +9,7 @@ import pytest
 import torch
 from monitored import monitored_network
 
-from safelight.monitors.modules import MOST, find_parts, trained, weight_histograms
+from safelight.monitors.modules import MAX_PARTS, find_parts, trainable_parameters, weight_histograms
 
 
 def names_of(parameters: list[str]) -> tuple[str, ...]:
@@ -33,13 +33,13 @@ def test_parts_are_the_blocks_of_a_network(parameters: list[str], names: tuple[s
 
 def test_many_parts_are_put_together() -> None:
     names = names_of([f"layer{number}.weight" for number in range(200)])
-    assert len(names) <= MOST
+    assert len(names) <= MAX_PARTS
     assert names[0] == "layer0 …"
 
 
 def test_histograms_count_every_finite_weight_of_a_part() -> None:
     model = monitored_network()
-    named = trained(model)
+    named = trainable_parameters(model)
     parts, weights = find_parts(named), [parameter for _, parameter in named]
     with torch.no_grad():
         weights[0][0, 0] = math.nan

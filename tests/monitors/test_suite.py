@@ -7,7 +7,7 @@ import pytest
 import torch
 from monitored import finished, monitored_network, random_gradients
 
-from safelight.monitors.loss import levels_of_table
+from safelight.monitors.loss import noise_binning_of_table
 from safelight.monitors.suite import PARTS_EVERY, Monitors, PartialGradient
 
 LOG_SNR = np.linspace(8, -8, 1000)
@@ -36,7 +36,7 @@ def take_step(
 
 @pytest.mark.parametrize("step", [0, 1, PARTS_EVERY - 1, PARTS_EVERY])
 def test_weights_are_read_every_so_often_and_the_rest_at_every_step(step: int) -> None:
-    readings = take_step(Monitors(monitored_network(), levels_of_table(LOG_SNR)), step, t=torch.arange(4))
+    readings = take_step(Monitors(monitored_network(), noise_binning_of_table(LOG_SNR)), step, t=torch.arange(4))
     assert readings.keys() >= EVERY_STEP | {"loss/whitened"}
     assert (readings.keys() & DEEP == DEEP) == (step % PARTS_EVERY == 0)
     assert "ema/distance" not in readings
@@ -46,7 +46,7 @@ def test_weights_are_read_every_so_often_and_the_rest_at_every_step(step: int) -
 def test_the_distance_of_an_ema_needs_one() -> None:
     model = monitored_network()
     readings = take_step(
-        Monitors(model, levels_of_table(LOG_SNR)), 0, average=[p.detach().clone() for p in model.parameters()]
+        Monitors(model, noise_binning_of_table(LOG_SNR)), 0, average=[p.detach().clone() for p in model.parameters()]
     )
     assert readings["ema/distance"] == 0
 
@@ -55,7 +55,9 @@ def test_the_distance_of_an_ema_needs_one() -> None:
 def test_without_a_schedule_or_timesteps_there_is_only_the_mean_loss(
     log_snr: np.ndarray | None, t: torch.Tensor | None
 ) -> None:
-    readings = take_step(Monitors(monitored_network(), None if log_snr is None else levels_of_table(log_snr)), 1, t=t)
+    readings = take_step(
+        Monitors(monitored_network(), None if log_snr is None else noise_binning_of_table(log_snr)), 1, t=t
+    )
     assert {name for name in readings if name.startswith("loss/")} == {"loss/mean", "loss/smooth", "loss/deviation"}
 
 
@@ -73,14 +75,14 @@ def test_the_noise_scale_needs_the_gradient_of_a_part_of_the_batch() -> None:
 
 def test_what_is_remembered_can_be_put_back() -> None:
     first, second, t = (
-        Monitors(monitored_network(), levels_of_table(LOG_SNR)),
-        Monitors(monitored_network(), levels_of_table(LOG_SNR)),
+        Monitors(monitored_network(), noise_binning_of_table(LOG_SNR)),
+        Monitors(monitored_network(), noise_binning_of_table(LOG_SNR)),
         torch.arange(4),
     )
     for step in range(1, 5):
         take_step(first, step, t=t)
     second.restore(first.state())
     assert take_step(second, 5, t=t) == take_step(first, 5, t=t)
-    assert take_step(Monitors(monitored_network(), levels_of_table(LOG_SNR)), 5, t=t) != take_step(first, 5, t=t), (
-        "the control"
-    )
+    assert take_step(Monitors(monitored_network(), noise_binning_of_table(LOG_SNR)), 5, t=t) != take_step(
+        first, 5, t=t
+    ), "the control"

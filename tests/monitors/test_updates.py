@@ -6,14 +6,14 @@ import pytest
 import torch
 from monitored import finished, monitored_network
 
-from safelight.monitors.modules import find_parts, trained
+from safelight.monitors.modules import find_parts, trainable_parameters
 from safelight.monitors.updates import UpdateMonitor
 
 
 def test_the_ratio_of_an_update_to_its_weights() -> None:
     model = monitored_network()
     parameters = list(model.parameters())
-    monitor = UpdateMonitor(find_parts(trained(model)), parameters)
+    monitor = UpdateMonitor(find_parts(trainable_parameters(model)), parameters)
     before = [p.detach().clone() for p in parameters]
     monitor.before()
     with torch.no_grad():

@@ -23,7 +23,7 @@ class Readings(dict[int, dict[str, float]]):
 
 
 def told(parts: Setup, spoil: Any = lambda micro: micro, steps: int = 3) -> Readings:
-    readings, ledger = Readings(), BatchCheck(parts.config, parts.images, parts.runtime.to_device)
+    readings, ledger = Readings(), BatchCheck(parts.config, parts.images, parts.held_out_ids, parts.runtime.to_device)
     pool = ReadingBuffer(readings)
     for step in range(steps):
         view = parts.stepper.step([spoil(micro) for micro in parts.loader.load(step)], step)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.loss import levels_of_table
+from safelight.monitors.loss import noise_binning_of_table
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.monitors.suite import PARTS_EVERY, Monitors
 from safelight.observing.observer import Observer, Update
@@ -51,7 +51,11 @@ def update(refused: float = 0.0) -> Update:
 
 def observer(record: Record, probe_runner: Any = None, diagnosis: Any = None) -> Observer:
     return Observer(
-        record, Monitors(nn.Linear(2, 1), levels_of_table(np.zeros(10))), probe_runner, diagnosis, flush_by_time=False
+        record,
+        Monitors(nn.Linear(2, 1), noise_binning_of_table(np.zeros(10))),
+        probe_runner,
+        diagnosis,
+        flush_by_time=False,
     )
 
 

@@ -12,7 +12,7 @@ from tiny import tiny
 
 from safelight.evaluate.examination import Real, measure_distances
 from safelight.evaluate.thumbnails import Thumbnails
-from safelight.observing.sample_judge import USUAL, Budget, SampleJudge
+from safelight.observing.sample_judge import USUAL_EVALUATIONS, Budget, SampleJudge
 from safelight.training.evaluation import evaluation_steps
 
 SHARE = 0.05
@@ -68,7 +68,7 @@ def test_all_together_never_take_more_and_the_last_is_there_if_one_is(cost: floa
             done.append(step)
     assert budget.spent <= 5
     assert (100 in done) == (cost <= 5)
-    assert len(done) == min(USUAL, int(5 // cost))
+    assert len(done) == min(USUAL_EVALUATIONS, int(5 // cost))
 
 
 def test_with_too_few_samples_the_kernel_distance_judges(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.probes.call_hooks import CallHooks
 
 
 def make() -> tuple[nn.Module, CallHooks]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
-    return model, CallHooks(model, trained(model), lambda: True, lambda: True, lambda: True)
+    return model, CallHooks(model, trainable_parameters(model), lambda: True, lambda: True, lambda: True)
 
 
 def backward(model: nn.Module) -> None:
@@ -82,7 +82,7 @@ def test_hooks_come_off() -> None:
 def test_a_call_that_nobody_asks_for_is_not_kept() -> None:
     wanted, heard = [True, False], []
     model = nn.Linear(4, 4)
-    hooks = CallHooks(model, trained(model), lambda: wanted.pop(0), lambda: True, lambda: False)
+    hooks = CallHooks(model, trainable_parameters(model), lambda: wanted.pop(0), lambda: True, lambda: False)
     hooks.attach(lambda: None, lambda training, half: heard.append((training, half)))
     backward(model)
     assert hooks.pop_call() is not None

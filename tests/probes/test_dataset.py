@@ -127,7 +127,7 @@ def test_images_of_an_integer_type(name: str, data: Any, integer: bool) -> None:
 
 
 def test_images_and_labels_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "MOST", SIZE + 10)
+    monkeypatch.setattr(dataset, "MAX_IMAGES", SIZE + 10)
     seen = SeenImages()
     for start in range(0, 4 * SIZE, 50):
         labels = torch.arange(start, start + 50)
@@ -139,7 +139,7 @@ def test_images_and_labels_stay_together(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "MOST_BYTES", 100 * 16)
+    monkeypatch.setattr(dataset, "MAX_BYTES", 100 * 16)
     seen = SeenImages()
     for _ in range(9):
         seen.add(torch.zeros(30, 1, 2, 2), {})

@@ -7,7 +7,7 @@ import pytest
 import torch
 from micro_batches import micro_batch
 
-from safelight.probes.draw_history import REMEMBERED, DrawHistory, fingerprints
+from safelight.probes.draw_history import MAX_FINGERPRINTS, DrawHistory, fingerprints
 from safelight.probes.forward_pass import Call
 
 
@@ -135,9 +135,9 @@ def test_counts_are_told_now_and_then_only() -> None:
 
 def test_memory_is_bounded() -> None:
     stream = DrawHistory(1000)
-    for step in range(REMEMBERED + 10):
+    for step in range(MAX_FINGERPRINTS + 10):
         stream.add_step(noise=np.array([step], np.float32))
-    assert len(stream._hashes["noise"]) == REMEMBERED
+    assert len(stream._hashes["noise"]) == MAX_FINGERPRINTS
 
 
 def test_prints_of_what_was_told_only() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from safelight import checks
 from safelight.probes.forward_pass import Declared, ForwardPass
-from safelight.probes.mixtures import MOST, MixtureProbe, fit
+from safelight.probes.mixtures import MAX_SAMPLES, MixtureProbe, fit
 
 SAMPLES = 64
 
@@ -88,7 +88,7 @@ def test_a_loop_that_passes_too_little_is_left_alone(missing: str) -> None:
 
 def test_nothing_is_fitted_any_more_after_enough_samples() -> None:
     probe = MixtureProbe()
-    for _ in range(MOST // SAMPLES):
+    for _ in range(MAX_SAMPLES // SAMPLES):
         assert not probe.is_done
         probe.measure(made("healthy"))
     assert probe.is_done

@@ -9,13 +9,13 @@ import pytest
 
 from safelight.probes import probe_schedule
 from safelight.probes.probe_schedule import (
-    CLOSE,
+    CLOSE_STEP,
     EVERY,
+    LATE_INTERVAL,
     LOOK_SHARE,
     MAGNITUDES_EVERY,
-    RARELY,
-    SELDOM,
-    SETTLED,
+    MIDDLE_INTERVAL,
+    SETTLED_STEP,
     LookSchedule,
     ProbeSchedule,
 )
@@ -32,15 +32,15 @@ def steps_of(name: str, until: int, schedule: ProbeSchedule | None = None) -> li
 
 def test_the_first_steps_are_all_checked_and_then_pairs() -> None:
     close = steps_of("thorough", 256)
-    assert close[:CLOSE] == list(range(CLOSE))
-    assert close[CLOSE:] == [step for start in range(CLOSE, 256, EVERY) for step in (start, start + 1)]
-    later = [step for step in steps_of("magnitudes", 256) if step >= CLOSE]
+    assert close[:CLOSE_STEP] == list(range(CLOSE_STEP))
+    assert close[CLOSE_STEP:] == [step for start in range(CLOSE_STEP, 256, EVERY) for step in (start, start + 1)]
+    later = [step for step in steps_of("magnitudes", 256) if step >= CLOSE_STEP]
     assert {step for step in later if step not in close} == {
-        s for s in range(CLOSE, 256, MAGNITUDES_EVERY) if s not in close
+        s for s in range(CLOSE_STEP, 256, MAGNITUDES_EVERY) if s not in close
     }
-    rarely = [*range(CLOSE, SETTLED, RARELY), *range(SETTLED, 2048, SELDOM)]
-    assert [s for s in steps_of("noising", 2048) if s >= CLOSE] == rarely
-    assert [s for s in steps_of("ema", 2048) if s >= CLOSE] == rarely
+    rarely = [*range(CLOSE_STEP, SETTLED_STEP, MIDDLE_INTERVAL), *range(SETTLED_STEP, 2048, LATE_INTERVAL)]
+    assert [s for s in steps_of("noising", 2048) if s >= CLOSE_STEP] == rarely
+    assert [s for s in steps_of("ema", 2048) if s >= CLOSE_STEP] == rarely
 
 
 def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
@@ -54,7 +54,7 @@ def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
 def test_whatever_comes_back_is_met_again(period: int) -> None:
     """A batch that comes back after any number of steps is checked twice, before long."""
     known: set[int] = set()
-    for step in steps_of("thorough", 2 * period + CLOSE + EVERY):
+    for step in steps_of("thorough", 2 * period + CLOSE_STEP + EVERY):
         if step % period in known:
             return
         known.add(step % period)

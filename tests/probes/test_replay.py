@@ -141,9 +141,9 @@ def test_the_line_is_followed_down_to_an_update_that_helps_and_only_where_none_d
         before, micro_batches_seen = after_backward(model, optimizer=optimizer)
         optimizer.step()
         readings = search_line(model, before, micro_batches_seen[0])
-        found[rate] = {str(check) for check in checks.SEARCH_SHORTER.values() if check in readings}
+        found[rate] = {str(check) for check in checks.LINE_SEARCH_SHORTER.values() if check in readings}
     assert found[1e-3] == set()
-    shorter = [readings[check] for check in checks.SEARCH_SHORTER.values() if check in readings]
+    shorter = [readings[check] for check in checks.LINE_SEARCH_SHORTER.values() if check in readings]
     assert shorter[-1] < 1
     assert all(ratio >= 1 for ratio in shorter[:-1])
 

@@ -158,7 +158,7 @@ def test_a_sampler_that_returns_another_shape_is_refused_in_words() -> None:
 
 
 def test_a_sampler_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.probes.sampler.LONGEST", -1.0)
+    monkeypatch.setattr("safelight.probes.sampler.MAX_SECONDS", -1.0)
     with pytest.raises(TimeoutError, match="took more than"):
         look(sampler_of(ddim()))
 

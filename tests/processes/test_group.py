@@ -477,7 +477,7 @@ def dying(moment: str) -> Callable[[int], None]:
 def test_process_that_dies_early_is_not_waited_for(moment: str, codes: list[set[int]], words: str, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
     if moment == "before it came":
-        monkeypatch.setattr(crew_module, "MEETING", 1)  # all that can come of it is that nobody is found
+        monkeypatch.setattr(crew_module, "MEETING_TIMEOUTS", 1)  # all that can come of it is that nobody is found
     ended = Launch(3, dying(moment), tmp_path)
     found = ended.codes()
     assert [code in expected for code, expected in zip(found, codes, strict=True)] == [True] * 3, found
@@ -488,7 +488,7 @@ def test_process_that_dies_early_is_not_waited_for(moment: str, codes: list[set[
 
 def test_who_has_come_may_take_longer_than_a_meeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control of the above: it is the meeting that may not take long, not what follows."""
-    monkeypatch.setattr(pulse_module, "NAMING", 0.0)  # nobody is lost who could be named
+    monkeypatch.setattr(pulse_module, "NAMING_SECONDS", 0.0)  # nobody is lost who could be named
 
     def act(rank: int) -> None:
         with join_group(tiny().train) as group:
@@ -497,7 +497,7 @@ def test_who_has_come_may_take_longer_than_a_meeting(tmp_path: Path, monkeypatch
             assert group.all_gather(torch.ones(1)).sum() == 2
 
     for seconds in (0.5, 2.0, 8.0, 32.0):  # a machine may be too busy to bring them together so soon
-        monkeypatch.setattr(crew_module, "MEETING", seconds / tiny().train.timeout)
+        monkeypatch.setattr(crew_module, "MEETING_TIMEOUTS", seconds / tiny().train.timeout)
         ended = Launch(2, act, tmp_path)
         codes = ended.codes()
         if len(list(tmp_path.glob("met-*"))) == 2:

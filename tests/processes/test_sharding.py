@@ -209,7 +209,7 @@ def refusing(group: ProcessGroup) -> list[Any]:
     taken(parts)
     before = trained_digests(parts)
     if group.rank == 1:  # the loss of a row of its own
-        parts.stepper.objective.signal = parts.stepper.objective.signal * torch.nan
+        parts.stepper.objective.signal_scale = parts.stepper.objective.signal_scale * torch.nan
     view = parts.stepper.step(parts.loader.load(2), 2)
     return [float(view.refused), trained_digests(parts) == before, int((~view.norms.isfinite()).sum())]
 

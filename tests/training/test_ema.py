@@ -11,7 +11,7 @@ from torch import nn
 
 from safelight.config.tree import Ema
 from safelight.errors import UsageError
-from safelight.training.ema import EMA, MAIN, EmaWeights, exponential_decay, power_decay
+from safelight.training.ema import EMA, MAIN_EMA, EmaWeights, exponential_decay, power_decay
 
 
 @pytest.mark.parametrize("width", [0.05, 0.1, 0.2])
@@ -44,7 +44,7 @@ def test_power_average_forgets_the_start_at_once() -> None:
         model.weight.fill_(5.0)
     averages.update(1)
     assert power_decay(0.1, 1) == 0
-    assert all(torch.equal(averages.tensors(track)["weight"], model.weight) for track in averages.shadows)
+    assert all(torch.equal(averages.tensors(ema_name)["weight"], model.weight) for ema_name in averages.shadows)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_power_average_forgets_the_start_at_once() -> None:
 )
 def test_warm_up_leaves_no_initialisation(settings: Ema, steps: int, most: float) -> None:
     averages = EmaWeights(settings, nn.Linear(1, 1))
-    assert math.prod(averages.decay(MAIN, step) for step in range(1, steps + 1)) < most
+    assert math.prod(averages.decay(MAIN_EMA, step) for step in range(1, steps + 1)) < most
 
 
 def test_without_warm_up_a_short_run_is_mostly_initialisation() -> None:
     """Negative control, and the arithmetic behind the warning: 0.9999^10,000 = 36.8 %."""
     averages = EmaWeights(Ema(kind="exponential", warmup=False), nn.Linear(1, 1))
-    left = math.prod(averages.decay(MAIN, step) for step in range(1, 10_001))
+    left = math.prod(averages.decay(MAIN_EMA, step) for step in range(1, 10_001))
     assert left == pytest.approx(0.368, abs=0.001)
 
 
@@ -107,30 +107,30 @@ def test_shadows_never_alias_the_weights() -> None:
     model = nn.Linear(3, 2)
     averages = EmaWeights(Ema(), model)
     averages.update(1)
-    copies = {track: [t.clone() for t in shadow] for track, shadow in averages.shadows.items()}
+    copies = {ema_name: [t.clone() for t in shadow] for ema_name, shadow in averages.shadows.items()}
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1)
-    for track, shadow in averages.shadows.items():
-        assert all(torch.equal(a, b) for a, b in zip(shadow, copies[track], strict=True))
+    for ema_name, shadow in averages.shadows.items():
+        assert all(torch.equal(a, b) for a, b in zip(shadow, copies[ema_name], strict=True))
     live = model.weight.detach().clone()
     averages.tensors()["weight"].zero_()
     assert torch.equal(model.weight, live)
 
 
 @pytest.mark.parametrize(
-    ("settings", "tracks"),
+    ("settings", "names"),
     [
-        (Ema(), {MAIN, "0.05"}),  # 0.1 is the main one: not kept twice
-        (Ema(width=0.15), {MAIN, "0.05", "0.1"}),
-        (Ema(kind="exponential"), {MAIN, "0.05", "0.1"}),
-        (Ema(snapshots=0), {MAIN}),
+        (Ema(), {MAIN_EMA, "0.05"}),  # 0.1 is the main one: not kept twice
+        (Ema(width=0.15), {MAIN_EMA, "0.05", "0.1"}),
+        (Ema(kind="exponential"), {MAIN_EMA, "0.05", "0.1"}),
+        (Ema(snapshots=0), {MAIN_EMA}),
     ],
     ids=["power", "other width", "exponential", "no snapshots"],
 )
-def test_tracks(settings: Ema, tracks: set[str]) -> None:
+def test_names_of_the_averages(settings: Ema, names: set[str]) -> None:
     averages, _ = walk(settings, 20)
-    assert set(averages.shadows) == tracks
+    assert set(averages.shadows) == names
     if settings.snapshots:
         narrow, wide = (averages.profile(width)["weight"] for width in settings.profiles)
         assert not torch.equal(narrow, wide)
@@ -139,10 +139,10 @@ def test_tracks(settings: Ema, tracks: set[str]) -> None:
 def test_load_is_the_inverse_of_tensors() -> None:
     averages, _ = walk(Ema(), 10)
     other = EmaWeights(Ema(), Walker())
-    for track in averages.shadows:
-        other.load(track, averages.tensors(track))
-        assert torch.equal(other.tensors(track)["weight"], averages.tensors(track)["weight"])
-        assert other.tensors(track)["weight"].data_ptr() != averages.tensors(track)["weight"].data_ptr()
+    for ema_name in averages.shadows:
+        other.load(ema_name, averages.tensors(ema_name))
+        assert torch.equal(other.tensors(ema_name)["weight"], averages.tensors(ema_name)["weight"])
+        assert other.tensors(ema_name)["weight"].data_ptr() != averages.tensors(ema_name)["weight"].data_ptr()
 
 
 # The part: EMA in a loop of one's own

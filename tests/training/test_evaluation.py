@@ -23,7 +23,7 @@ from safelight.evaluate import examination
 from safelight.evaluate import features as features_module
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
 from safelight.observing import sample_judge
-from safelight.observing.sample_judge import SIGNALS, USUAL, SampleJudge
+from safelight.observing.sample_judge import SIGNALS, USUAL_EVALUATIONS, SampleJudge
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
 from safelight.training import evaluation
@@ -63,7 +63,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another network than the real one, and fewer images to search: what is tested here does not depend on them."""
     eye = own_extractor(Fields(), name="fields", side=8)
     monkeypatch.setattr(sample_judge, "load_extractor", lambda *_, **__: eye)
-    monkeypatch.setattr(sample_judge, "MOST_SEARCHED", 150)
+    monkeypatch.setattr(sample_judge, "MAX_SEARCHED_IMAGES", 150)
 
 
 def small() -> torch.nn.Module:
@@ -130,7 +130,7 @@ def test_the_steps_that_are_planned(count: int, every: int | None, expected: set
     found = evaluation_steps(tiny(train__steps=count, evaluate__every=every))
     assert found == expected
     if every is None:
-        assert len(found) <= USUAL
+        assert len(found) <= USUAL_EVALUATIONS
         assert max(found) == count
 
 
@@ -178,7 +178,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Quiet]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
         patch.setattr(sample_judge, "load_extractor", lambda *_, **__: own_extractor(Fields(), name="fields", side=8))
-        patch.setattr(sample_judge, "MOST_SEARCHED", 150)
+        patch.setattr(sample_judge, "MAX_SEARCHED_IMAGES", 150)
         return folder, train(folder, **FULL)
 
 
@@ -475,7 +475,7 @@ def test_checkpoints_of_before_there_were_evaluations_are_carried_on(tmp_path: P
     state = counters(tmp_path / "run")
     assert fingerprints(tmp_path / "run") == fingerprints(whole[0])
     assert (state["best_evaluated"], state["best_step"] in (8, 12)) == (True, True)
-    assert state.keys() >= set(Counters.__slots__)
+    assert state.keys() >= Counters().to_json().keys()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from safelight.config.tree import Optimizer
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.training.optimizer import (
     learning_rate,
     load_optimizer,
@@ -165,7 +165,7 @@ def test_unset_warmup_is_a_share_of_the_run(steps: int, expected: int) -> None:
 
 
 def everything(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, bytes]:
-    tensors = dict(model.state_dict()) | optimizer_tensors(optimizer, trained(model))
+    tensors = dict(model.state_dict()) | optimizer_tensors(optimizer, trainable_parameters(model))
     return {name: value.detach().numpy().tobytes() for name, value in tensors.items()}
 
 
@@ -248,13 +248,13 @@ def test_state_by_name_goes_round() -> None:
         put_gradients(model, step)
         update(optimizer, 1e-3, GO)
     kept: dict[str, Tensor] = {
-        name: value.clone() for name, value in optimizer_tensors(optimizer, trained(model)).items()
+        name: value.clone() for name, value in optimizer_tensors(optimizer, trainable_parameters(model)).items()
     }
     assert {name.rpartition("/")[2] for name in kept} == {"step", "exp_avg", "exp_avg_sq"}
     assert len(kept) == 3 * len(list(model.parameters()))
     twin, other = small()
     twin.load_state_dict(model.state_dict())
-    load_optimizer(other, trained(twin), kept)
+    load_optimizer(other, trainable_parameters(twin), kept)
     for each, its in ((model, optimizer), (twin, other)):
         put_gradients(each, 7)
         update(its, 1e-3, GO)

@@ -16,7 +16,7 @@ from torch import Tensor
 import safelight
 from safelight.cli import main
 from safelight.config.tree import Optimizer
-from safelight.diagnosis.rules.conditioning import GUIDED
+from safelight.diagnosis.rules.conditioning import GUIDANCE_TOLERANCE
 from safelight.diffusion.objective import Noised, Objective
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
@@ -229,7 +229,7 @@ def corrupt_by_another_table(patch: pytest.MonkeyPatch) -> None:
 
     def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
         made = true(objective, x0, noise, t)
-        a = objective.signal[t].square().view(-1, 1, 1, 1)
+        a = objective.signal_scale[t].square().view(-1, 1, 1, 1)
         return Noised(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
 
     patch.setattr(Objective, "add_noise", add_noise)
@@ -342,7 +342,7 @@ def test_parts_are_named_where_the_optimizer_lacks_them() -> None:
 def test_guidance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the very denoiser that the run's pictures are drawn with."""
     config = tiny(**{"model.conditional": True, "data.classes": 3, "data.channels": 1})
-    assert check_guidance(config)["check/sampler/guidance"] < GUIDED / 10
+    assert check_guidance(config)["check/sampler/guidance"] < GUIDANCE_TOLERANCE / 10
 
     def turned(predict: Any, labels: Tensor, null: int, scale: float) -> Any:
         def answer(x: Tensor, t: Tensor) -> Tensor:

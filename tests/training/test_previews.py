@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from safelight.diagnosis.rules.ema import OTHER, SAME
+from safelight.diagnosis.rules.ema import OTHER_WEIGHTS_DISTANCE, SAME_SAMPLES_DISTANCE
 from safelight.generate import generate
 from safelight.record.history import open_history
 
@@ -67,8 +67,8 @@ def test_pictures_of_averaged_weights_are_not_those_of_raw_ones(
         steps, apart = history.raw("check/pictures/apart")
         _, distance = history.raw("check/pictures/distance")
     assert list(steps) == [3, 6]
-    assert (distance > OTHER).all()
-    assert ((apart > SAME) == averaged).all()
+    assert (distance > OTHER_WEIGHTS_DISTANCE).all()
+    assert ((apart > SAME_SAMPLES_DISTANCE) == averaged).all()
     import safelight
 
     told = [finding.cause for finding in safelight.diagnose(run)]

@@ -10,10 +10,10 @@ from tiny import journal_of, parts_of
 from safelight.errors import UsageError
 from safelight.run import create_run
 from safelight.training.recovery import undo
-from safelight.training.scaling import FIRST
+from safelight.training.scaling import FIRST_SCALE
 
 
-@pytest.mark.parametrize(("kind", "scale"), [("change-precision", FIRST), ("lower-rate", 4.0)])
+@pytest.mark.parametrize(("kind", "scale"), [("change-precision", FIRST_SCALE), ("lower-rate", 4.0)])
 def test_an_undone_act_is_on_disk(tmp_path: Path, kind: str, scale: float) -> None:
     setup, folder = parts_of(train__precision="fp16"), create_run(tmp_path / "run")
     setup.state.journal.write(kind, step=0, since=0, reason="a test", facts={})  # type: ignore[arg-type]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from safelight.training.scaling import FIRST, GROWTH_INTERVAL, LossScale
+from safelight.training.scaling import FIRST_SCALE, GROWTH_INTERVAL, LossScale
 
 CPU = torch.device("cpu")
 GOOD, BAD = torch.tensor(0.0), torch.tensor(1.0)
@@ -26,7 +26,7 @@ def test_unscaling_undoes_the_scale_exactly() -> None:
     weight = torch.tensor([0.1, -3.0, 1e-20], requires_grad=True)
     (weight.square().sum() * scale.value).backward()
     assert weight.grad is not None
-    assert float(weight.grad[0]) == pytest.approx(0.2 * FIRST)
+    assert float(weight.grad[0]) == pytest.approx(0.2 * FIRST_SCALE)
     scale.unscale([weight.grad])
     assert torch.equal(weight.grad, 2 * weight.detach())
 
@@ -36,20 +36,20 @@ def test_an_overflow_halves_and_starts_the_count_again() -> None:
     for _ in range(GROWTH_INTERVAL - 1):
         scale.adjust(GOOD)
     scale.adjust(BAD)
-    assert float(scale.value) == FIRST / 2
+    assert float(scale.value) == FIRST_SCALE / 2
     assert float(scale.good_steps) == 0
     for _ in range(GROWTH_INTERVAL - 1):
         scale.adjust(GOOD)
-    assert float(scale.value) == FIRST / 2, "one short of the interval"
+    assert float(scale.value) == FIRST_SCALE / 2, "one short of the interval"
     scale.adjust(GOOD)
-    assert float(scale.value) == FIRST
+    assert float(scale.value) == FIRST_SCALE
     assert float(scale.good_steps) == 0
 
 
 def test_equals_torch_grad_scaler() -> None:
     """The same walk as torch's own scaler over 5,000 steps with an overflow now and then."""
     scale, growth = LossScale("fp16", CPU), torch.zeros((), dtype=torch.int32)
-    theirs = torch.full((), FIRST)
+    theirs = torch.full((), FIRST_SCALE)
     overflow = torch.rand(5000, generator=torch.Generator().manual_seed(0)) < 0.0005
     assert overflow.any()
     for bad in overflow:
@@ -63,5 +63,5 @@ def test_a_scale_that_was_read_is_not_changed_behind_the_back() -> None:
     scale = LossScale("fp16", CPU)
     seen = scale.value
     scale.adjust(BAD)
-    assert float(seen) == FIRST
-    assert float(scale.value) == FIRST / 2
+    assert float(seen) == FIRST_SCALE
+    assert float(scale.value) == FIRST_SCALE / 2

@@ -43,7 +43,7 @@ def test_it_ends_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_readings_of_an_idle_loop_reach_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without another step and without close: as after os._exit and SIGKILL."""
     monkeypatch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 1e9)
-    monkeypatch.setattr("safelight.watching.loop.LATE", 0.0)
+    monkeypatch.setattr("safelight.watching.loop.FLUSH_SECONDS", 0.0)
     model = nn.Linear(2, 2)
     watch = safelight.watch(model, run=tmp_path / "run", say=lambda _: None)
     assert isinstance(watch, Watch)

@@ -61,8 +61,8 @@ def train(folder: Path, target: str, steps: int = 200, **more: Any) -> tuple[lis
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """As often as a window ends, whatever a diagnosis costs on a busy machine."""
-    monkeypatch.setattr(live_diagnosis, "SHORTEST", 0.0)
-    monkeypatch.setattr(live_diagnosis, "SHARE", float("inf"))
+    monkeypatch.setattr(live_diagnosis, "MIN_SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(live_diagnosis, "MAX_TIME_SHARE", float("inf"))
     monkeypatch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import safelight
 from safelight.record.reading import read_signal
-from safelight.watching.logged_values import MOST_NAMES, LoggedValues
+from safelight.watching.logged_values import MAX_NAMES, LoggedValues
 
 
 class Odd(dict[str, float]):
@@ -62,7 +62,7 @@ def test_names_are_short_few_and_printable() -> None:
     )
     assert found["a\\x1b\\n\\ud800"] == 2.0
     assert found["5"] == 3.0
-    assert len(found) == MOST_NAMES
+    assert len(found) == MAX_NAMES
     assert len(said) == 2
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from safelight.config.tree import Diffusion, Prediction
-from safelight.diffusion.objective import Objective, per_sample
+from safelight.diffusion.objective import Objective
+from safelight.diffusion.process import per_sample
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import target_of
 from safelight.yardstick.denoisers import DatasetDenoisers
@@ -31,7 +32,7 @@ def test_they_are_the_same_every_time() -> None:
 def test_skill_of_answers_that_are_known(prediction: Prediction) -> None:
     found, denoisers = samples(prediction), DatasetDenoisers(IMAGES.split(40))
     stick, noised = found.compare(denoisers, trained_on=True), found.noised()
-    a, s = found.objective.signal[found.t], found.objective.noise[found.t]
+    a, s = found.objective.signal_scale[found.t], found.objective.noise_scale[found.t]
     x0 = denoisers.linear.denoise(noised.x_t, a, s).float()
     wide = per_sample(a, x0), per_sample(s, x0)
     linear = found.losses(target_of(prediction, x0, (noised.x_t - wide[0] * x0) / wide[1], *wide), noised)

@@ -69,7 +69,7 @@ def test_few_images_are_not_known_by_heart(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert not fit_linear([few]).is_full
     careful = gap(few)
-    monkeypatch.setattr(linear, "ENOUGH", 0)  # the control: the whole covariance of few images
+    monkeypatch.setattr(linear, "MIN_IMAGES_PER_NUMBER", 0)  # the control: the whole covariance of few images
     assert fit_linear([few]).is_full
     assert gap(few) > 1.5 * careful
 

@@ -154,7 +154,7 @@ def break_optimizer() -> None:
 
 def break_averages() -> None:
     """The averages begin anew."""
-    EmaWeights.load = lambda self, track, tensors: None
+    EmaWeights.load = lambda self, ema_name, tensors: None
 
 
 def change_threads() -> None:

@@ -69,10 +69,10 @@ def open_source(data: Data) -> Files | Arrays:
     """`digits` is the known set even where a folder ./digits exists."""
     from safelight.data.sources import archive, arrow, digits, idx, image_folder, shapes, stored
 
-    known = {"digits": digits.digits, "shapes": shapes.shapes, "fashion-mnist": idx.fashion_mnist}
+    openers = {"digits": digits.digits, "shapes": shapes.shapes, "fashion-mnist": idx.fashion_mnist}
     word = data.source.partition(":")[0]
-    if word in known:
-        return known[word](data)
+    if word in openers:
+        return openers[word](data)
     place = os.path.expanduser(data.source)
     path = Path(place)
     if stored.is_stored(path):

@@ -15,7 +15,7 @@ from safelight.keys import derive_seed
 
 VERSION = 1  # of the pixels
 COUNT = 6000
-MOST = 100_000_000
+MAX_IMAGES = 100_000_000
 CHUNK_BYTES = 1 << 20  # of pixels; drawing them takes about 12 times as much
 
 SHAPES = ("circle", "square", "triangle", "ring")
@@ -39,10 +39,10 @@ def shapes(data: Data) -> Arrays:
 
 def _count(source: str) -> int:
     word = source.partition(":")[2] if ":" in source else str(COUNT)
-    if word.isascii() and word.isdigit() and len(word) < 20 and 1 <= int(word) <= MOST:
+    if word.isascii() and word.isdigit() and len(word) < 20 and 1 <= int(word) <= MAX_IMAGES:
         return int(word)
     raise DataError(
-        f"data.source is {source!r}; after the colon a whole number of pictures from 1 to {MOST:,} is expected, "
+        f"data.source is {source!r}; after the colon a whole number of pictures from 1 to {MAX_IMAGES:,} is expected, "
         f"in digits alone, but {word!r} came. Write for example shapes:20000, or shapes for {COUNT:,} pictures."
     )
 

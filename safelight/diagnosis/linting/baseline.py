@@ -14,14 +14,14 @@ from safelight.errors import UsageError
 from safelight.files import write_atomically
 
 VERSION = 1
-MOST = 16 << 20  # bytes
+MAX_BASELINE_BYTES = 16 << 20  # bytes
 Known = dict[tuple[str, str], str]
 """By subject and cause, the severity that was known."""
 
 
 def read_baseline(path: Path) -> Known:
     try:
-        if path.stat().st_size > MOST:
+        if path.stat().st_size > MAX_BASELINE_BYTES:
             raise UsageError(f"{path} is too large for a baseline.")
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -72,8 +72,8 @@ def checklist(diagnosis: Diagnosis, *, is_edited: bool = True) -> list[Line]:
             state, reason = "known", "in the baseline"
         elif rule.code in explained:
             state, reason = "explained", f"by {', '.join(sorted(explained[rule.code]))}"
-        elif rule.code in diagnosis.coverage.refused:
-            state, reason = "not looked at", diagnosis.coverage.refused[rule.code]
+        elif rule.code in diagnosis.coverage.unable:
+            state, reason = "not looked at", diagnosis.coverage.unable[rule.code]
         elif rule.code in diagnosis.coverage.missing:
             state, reason = "not looked at", _lacking(diagnosis, rule.code, is_edited)
         lines.append(Line(rule.code, rule.cause, rule.title, state, reason))

@@ -28,13 +28,13 @@ class Selection:
     """Names are codes (EMA001), families (EMA), causes (ema.too-long) or their beginnings (ema.)."""
 
     select: tuple[str, ...] = ()
-    """Only these; all where there is none."""
+    """Only these; all if there are none."""
     ignore: tuple[tuple[str, str], ...] = ()
     """(name, where it stands), on top of `select`."""
     baseline: Path | None = None
 
     def reason(self, rule: Rule) -> str | None:
-        """Why a rule does not count; None where it does."""
+        """Why a rule does not count; None if it does."""
         if self.select and not any(matches(name, rule) for name in self.select):
             return "not selected"
         where = next((where for name, where in self.ignore if matches(name, rule)), None)
@@ -60,9 +60,9 @@ def names_in(words: Iterable[str], where: str) -> tuple[str, ...]:
     names = tuple(name for word in words for name in re.split(r"[,\s]+", word) if name)
     for name in names:
         if not any(matches(name, rule) for rule in RULES):
-            known = sorted({each for rule in RULES for each in (rule.code, family_of(rule), rule.cause)})
-            upper = nearest(name.upper(), known)
-            near = nearest(name, known) if upper == "." else upper
+            all_names = sorted({each for rule in RULES for each in (rule.code, family_of(rule), rule.cause)})
+            upper = nearest(name.upper(), all_names)
+            near = nearest(name, all_names) if upper == "." else upper
             raise UsageError(
                 f"{where} names {name!r}, which is no rule{near} Name a code (EMA001), a family (EMA) or a cause "
                 "(ema.); `safelight explain` lists them."
@@ -140,16 +140,16 @@ def apply(diagnosis: Diagnosis, selection: Selection) -> Diagnosis:
     reasons = {rule.code: reason for rule in RULES if (reason := selection.reason(rule)) is not None}
     if not reasons:
         return diagnosis
-    known = diagnosis.coverage
-    missing = {code: names for code, names in known.missing.items() if code not in reasons}
-    arguments = {code: names for code, names in known.arguments.items() if code not in reasons}
-    refused = {**{code: why for code, why in known.refused.items() if code not in reasons}, **reasons}
-    looked = known.rules - len(missing) - len(refused)
+    covered = diagnosis.coverage
+    missing = {code: names for code, names in covered.missing.items() if code not in reasons}
+    arguments = {code: names for code, names in covered.arguments.items() if code not in reasons}
+    unable = {**{code: why for code, why in covered.unable.items() if code not in reasons}, **reasons}
+    looked = covered.rules - len(missing) - len(unable)
     kept = [finding for finding in diagnosis.findings if finding.code not in reasons]
     others = [each for each in diagnosis.explained if each.finding.code not in reasons]
     left = {finding.code for finding in (*kept, *(each.finding for each in others))}
     # What only a rule that does not count explains is reported itself: a NaN is not silent with its cause.
     kept += [each.finding for each in others if not each.by & left]
     explained = tuple(each for each in others if each.by & left)
-    counted = known._replace(looked=looked, missing=missing, arguments=arguments, refused=refused)
+    counted = covered._replace(looked=looked, missing=missing, arguments=arguments, unable=unable)
     return replace(diagnosis, findings=by_urgency(kept), coverage=counted, explained=explained)

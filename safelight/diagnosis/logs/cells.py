@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 Row = Mapping[str, Any]
-"""One entry of a log: by name, a number, its text, or None where there is none."""
+"""One entry of a log: by name, a number, its text, or None if it has none."""
 STEP = "step of the log"
 """The step that a format has outside of its columns, such as that of a TensorBoard event."""
 EMPTY = {"", "-", "--", "n/a", "na", "none", "null", "undefined", "<na>"}
@@ -24,7 +24,7 @@ DEPTH = 6
 
 
 def number_of(cell: Any) -> float | None:
-    """None where a cell is empty, no number, or so rounded that only zeros are left of it."""
+    """None if a cell is empty, no number, or so rounded that only zeros are left of it."""
     if isinstance(cell, bool) or cell is None:
         return None
     if isinstance(cell, Real):

@@ -22,7 +22,7 @@ BAR = re.compile(r"(\d+)/(\d+)\s*\[")  # of tqdm: 100/1000 [00:10<01:30, 9.9it/s
 OF_TOTAL = re.compile(r"\b(?:step|iter|iteration|it|batch)s?\b\W{0,3}\[?\s*(\d+)\s*/\s*(\d+)", re.IGNORECASE)
 RULED = re.compile(r"\s*[-=+]{5,}\s*")
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-LONGEST = 2000  # characters of a line that are looked at
+MAX_LINE_LENGTH = 2000  # characters of a line that are looked at
 AT_END = 0.8  # of a total: where a counter that goes back belongs to the next epoch
 
 
@@ -31,7 +31,7 @@ def rows(path: Path) -> Iterator[Row]:
     table: dict[str, Any] = {}
     step: str | None = None
     for line in lines_of(path):
-        line = COLOURS.sub("", line[:LONGEST])
+        line = COLOURS.sub("", line[:MAX_LINE_LENGTH])
         if RULED.fullmatch(line):  # tables of OpenAI's logger: one number on each line
             if table:
                 yield table

@@ -141,7 +141,7 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a path that is no run is a log, and not images."""
+    """Whether a path that is not a run is a log, and not images."""
     if os.path.isdir(path):
         return bool(_logs_in(path))
     if tensorboard_events.MARK in path.name or path.suffix.lower() in SUFFIXES:

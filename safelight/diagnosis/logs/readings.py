@@ -16,7 +16,7 @@ from safelight.errors import UsageError
 from safelight.vocabulary import (
     EMA_DECAY,
     GRADIENT_NORM,
-    HELD_RAW,
+    HELD_OUT_LOSS_RAW,
     LEARNING_RATE,
     LOSS,
     LOSS_SCALE,
@@ -28,11 +28,11 @@ SIGNALS: dict[Role, Signal] = {
     "loss": LOSS,
     "learning rate": LEARNING_RATE,
     "gradient norm": GRADIENT_NORM,
-    "validation loss": HELD_RAW,
+    "validation loss": HELD_OUT_LOSS_RAW,
     "loss scale": LOSS_SCALE,
     "EMA decay": EMA_DECAY,
 }
-MANY = 1000  # times that steps go back: processes that write into one log in turn
+INTERLEAVED_STEPS_BACK = 1000  # times that steps go back: processes that write into one log in turn
 MAY_BE_NAN = (LOSS.name, GRADIENT_NORM.name)
 NEWEST_FIRST = 0.9  # of the steps go back
 SHOWN = 12  # names in a sentence
@@ -49,7 +49,7 @@ class LogSummary:
     """By what it was taken as, the name in the log."""
     left_out: tuple[str, ...]
     readings: int
-    """Of the loss."""
+    """The number of losses."""
     steps: tuple[int, int]
     spacing: Spacing
     notes: tuple[str, ...]
@@ -88,7 +88,7 @@ class LogReadings:
 
 
 def readings_of(table: Table, path: str, kind: str, notes: tuple[str, ...] = ()) -> LogReadings:
-    """UsageError where there is no loss among the columns, or more than one."""
+    """UsageError if there is no loss among the columns, or more than one."""
     names = {"loss": _loss_of(table, path)}
     if step := _step_of(table):
         names["step"] = step
@@ -125,8 +125,8 @@ def _loss_of(table: Table, path: str) -> str:
             return table.chosen
         from safelight.config.resolve import nearest
 
-        known = [*table.columns, *table.others]
-        raise UsageError(f"{path} has no column {table.chosen!r} with numbers{nearest(table.chosen, known)}")
+        columns = [*table.columns, *table.others]
+        raise UsageError(f"{path} has no column {table.chosen!r} with numbers{nearest(table.chosen, columns)}")
     found = best(table.columns, "loss")
     if not found:
         names = [*table.columns, *table.others]
@@ -168,9 +168,9 @@ def _at(table: Table, rows: np.ndarray, step: str | None) -> tuple[np.ndarray, n
     """(steps of some rows, which of them have one)."""
     if step is None:
         return rows, np.ones(len(rows), bool)
-    known, numbers = table.columns[step].arrays()
-    places = np.minimum(np.searchsorted(known, rows), len(known) - 1)
-    return numbers[places].astype(np.int64), known[places] == rows
+    steps, numbers = table.columns[step].arrays()
+    places = np.minimum(np.searchsorted(steps, rows), len(steps) - 1)
+    return numbers[places].astype(np.int64), steps[places] == rows
 
 
 def _numbers(table: Table, name: str, said: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +202,7 @@ def _last_run(steps: np.ndarray, said: list[str]) -> np.ndarray:
     """Places, in the order of their steps. Where steps go back to the first, another run begins; where they go back to
     the middle, it was resumed, and what was trained again counts."""
     back = np.flatnonzero(np.diff(steps) < 0) + 1
-    if len(back) > MANY:
+    if len(back) > INTERLEAVED_STEPS_BACK:
         return np.argsort(steps, kind="stable")
     apart = np.diff(steps)
     usual = int(np.median(apart[apart > 0])) if (apart > 0).any() else 1

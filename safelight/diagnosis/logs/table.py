@@ -13,7 +13,7 @@ import numpy as np
 from safelight.diagnosis.logs.cells import STEP, Row, is_rounded_zero, number_of
 from safelight.diagnosis.logs.columns import role_of
 
-MOST = 1 << 22  # numbers that are kept, 64 MB; then every second row of them is dropped
+MAX_NUMBERS = 1 << 22  # numbers that are kept, 64 MB; then every second row of them is dropped
 MOST_COLUMNS = 64  # that are kept
 MOST_NAMES = 256  # that are remembered of columns that mean nothing to us
 MOST_SHAPES = 255  # kinds of rows, by the cells that are filled
@@ -96,7 +96,7 @@ class Table:
             return
         column.add(place, number)
         self._kept += 1
-        if self._kept > MOST:
+        if self._kept > MAX_NUMBERS:
             self.apart *= 2
             for each in self.columns.values():
                 each.thin(self.apart)
@@ -106,7 +106,7 @@ class Table:
         if not self._has_shapes:
             return
         shape = self._shapes.setdefault(frozenset(filled), len(self._shapes))
-        self._has_shapes = shape < MOST_SHAPES and len(self._shape_of_row) < MOST
+        self._has_shapes = shape < MOST_SHAPES and len(self._shape_of_row) < MAX_NUMBERS
         if self._has_shapes:
             self._shape_of_row.append(shape)
 

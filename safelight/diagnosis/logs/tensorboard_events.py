@@ -16,7 +16,7 @@ MARK = "tfevents"
 
 
 def rows(files: Sequence[Path]) -> Iterator[Row]:
-    """Of files in the order in which they were begun. Numbers of one step that come together are one row."""
+    """The rows of files in the order in which they were begun. Numbers of one step that come together are one row."""
     row: dict[str, Any] = {}
     for path in sorted(files, key=_begun):
         for event in _events(path):
@@ -57,7 +57,7 @@ def _scalars(event: Any) -> Iterator[tuple[str, float]]:
 
 
 def _scalar(tensor: Any) -> float | None:
-    """Of a tensor of one number, as TensorFlow 2 writes scalars; None of texts and pictures."""
+    """The number of a tensor of one number, as TensorFlow 2 writes scalars; None of texts and pictures."""
     from tensorboard.util import tensor_util
 
     try:

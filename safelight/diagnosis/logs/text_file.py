@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safelight.errors import UsageError
 
-LONGEST = 1 << 16  # characters of a line; the rest of it is left out
+MAX_LINE_LENGTH = 1 << 16  # characters of a line; the rest of it is left out
 LOOK = 1 << 13  # bytes that tell whether it is text
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
@@ -34,7 +34,7 @@ def lines_of(path: Path) -> Iterator[str]:
     """Also those that a progress bar overwrote, which end with a carriage return."""
     with path.open(encoding=encoding_of(path), errors="replace", newline=None) as file:
         cut = False
-        while line := file.readline(LONGEST):
+        while line := file.readline(MAX_LINE_LENGTH):
             ends = line.endswith("\n")
             if not cut:
                 yield line.rstrip("\n")

@@ -20,7 +20,7 @@ from safelight.errors import UsageError
 MARK, HEADER = b":W&B", 7
 BLOCK, PIECE = 32768, struct.Struct("<IHB")
 WHOLE, FIRST, LAST = 1, 2, 4
-MOST = 64 << 20  # bytes of one record
+MAX_RECORD_BYTES = 64 << 20  # bytes of one record
 
 
 def rows(path: Path) -> Iterator[Row]:
@@ -71,7 +71,7 @@ def _records(path: Path) -> Iterator[bytes]:
             if len(content) < length or zlib.crc32(content, zlib.crc32(bytes([kind]))) != checksum:
                 return
             gathered = content if kind in (WHOLE, FIRST) else gathered + content
-            if len(gathered) > MOST:
+            if len(gathered) > MAX_RECORD_BYTES:
                 return
             if kind in (WHOLE, LAST):
                 yield gathered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, error, first_of, on_latest
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_latest
 from safelight.diagnosis.run_history import RunHistory
 
 SAME_WITHOUT = "arithmetic: without saving, the steps are the same"
@@ -66,7 +66,10 @@ def not_exact(run: RunHistory) -> Detection | None:
 WHAT = "Before the first step a checkpoint is made in memory, loaded, and trained on."
 
 RULES = (
-    error("CHK001", "checkpoint.optimizer-lost", "Checkpoints without the optimizer")(
+    error_rule(
+        "CHK001",
+        "checkpoint.optimizer-lost",
+        "Checkpoints without the optimizer",
         what=f"{WHAT} The optimizer's moments are not those that were saved.",
         why="Every resume starts like a new run, with a jump of the loss.",
         similar="Without the EMA, the optimizer is right and samples differ.",
@@ -85,7 +88,10 @@ RULES = (
             resumed_without_moments,
         ),
     ),
-    error("CHK002", "checkpoint.average-lost", "Checkpoints without the EMA")(
+    error_rule(
+        "CHK002",
+        "checkpoint.average-lost",
+        "Checkpoints without the EMA",
         what=f"{WHAT} The EMA weights are not those that were saved.",
         why="Samples of a resumed run come from different weights.",
         similar="Without the optimizer, the EMA is right.",
@@ -103,7 +109,10 @@ RULES = (
             resumed_with_copy,
         ),
     ),
-    error("CHK003", "checkpoint.not-exact", "Checkpoints that are not exact")(
+    error_rule(
+        "CHK003",
+        "checkpoint.not-exact",
+        "Checkpoints that are not exact",
         what=f"{WHAT} The weights after that are not those of steps without it.",
         why="A resumed run is a different run.",
         similar="A part that is missing as a whole is reported by its name.",

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from safelight import checks
 from safelight.diagnosis.definitions import FAR_OUT
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, error, first_of, on_episode, warning
+from safelight.diagnosis.rule import Detection, Several, error_rule, first_of, on_episode, warning_rule
 from safelight.diagnosis.rules.curve.jumps import has_usual_images
 from safelight.diagnosis.rules.learning import DAMAGE
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of, running_median
@@ -19,12 +19,12 @@ from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART, LOSS, LOSS_SCALE
 
 AFTER = 8  # steps
 ALONE = 0.999  # cosine with the gradient of one micro-batch
-USUAL = 24  # steps
+USUAL_STEPS = 24
 CALM = 16  # steps whose median is one norm
 GROWN = 30.0  # times the calmest of the run; 3.3 at most in 165 healthy ones
 # Times the loss, which counts as 10 at least. Healthy norms have a median of 0.1 to 3.1, at most 8.5; 79 and 362 where
 # a sum over 128 samples is differentiated.
-LARGE, LEAST_LOSS = 100.0, 10.0
+LARGE_NORM, LEAST_LOSS = 100.0, 10.0
 
 
 class Spike(NamedTuple):
@@ -45,16 +45,16 @@ def first_spike(run: RunHistory) -> Spike | None:
     place = int(odd[0])
     places, losses = run.series(LOSS)
     mine = int(np.searchsorted(places, steps[place]))
-    if mine >= len(losses) or mine < USUAL or places[mine] != steps[place]:
+    if mine >= len(losses) or mine < USUAL_STEPS or places[mine] != steps[place]:
         return None
-    by_batch = not losses[mine] < 3 * losses[mine - USUAL : mine].max()
-    return Spike(int(steps[place]), float(norms[place] / norms[max(0, place - USUAL) : place].max()), by_batch)
+    by_batch = not losses[mine] < 3 * losses[mine - USUAL_STEPS : mine].max()
+    return Spike(int(steps[place]), float(norms[place] / norms[max(0, place - USUAL_STEPS) : place].max()), by_batch)
 
 
 def outlier_batches(run: RunHistory) -> Detection | None:
     """Batches that are far from all others, by their images or by their error."""
     steps, reach = run.series(checks.BATCH_REACH)
-    odd = steps[reach > 4 * np.median(reach)] if len(reach) >= USUAL else steps[:0]
+    odd = steps[reach > 4 * np.median(reach)] if len(reach) >= USUAL_STEPS else steps[:0]
     if not 0 < len(odd) < 0.2 * len(reach):
         spike = first_spike(run)
         odd = [spike.step] if spike is not None and spike.by_batch and _passes(run, spike.step) else []
@@ -82,8 +82,8 @@ def outlier_batches(run: RunHistory) -> Detection | None:
 def large_norms(run: RunHistory) -> Detection | None:
     """Norms that have grown far beyond those of the same run, or that are far beyond the loss from the start."""
     steps, norms = run.series(GRADIENT_NORM)
-    known = np.isfinite(norms) & (norms > 0)
-    steps, norms = steps[known], norms[known]
+    usable = np.isfinite(norms) & (norms > 0)
+    steps, norms = steps[usable], norms[usable]
     losses = run.numbers(LOSS)
     losses = np.abs(losses[np.isfinite(losses)])
     if len(norms) < 2 * CALM or not len(losses):
@@ -91,7 +91,7 @@ def large_norms(run: RunHistory) -> Detection | None:
     middles = running_median(norms, CALM)
     calm = np.minimum.accumulate(middles)
     grown = episode_of(steps[CALM - 1 :], middles > GROWN * calm, CALM // 4)
-    always = float(np.median(norms)) > LARGE * max(float(np.median(losses)), LEAST_LOSS)
+    always = float(np.median(norms)) > LARGE_NORM * max(float(np.median(losses)), LEAST_LOSS)
     if grown is None and not always:
         return None
     latest = float(middles[-1]) if grown is None else run.median(GRADIENT_NORM, grown)
@@ -106,7 +106,7 @@ def large_norms(run: RunHistory) -> Detection | None:
         ("a single spike: it is so for 16 steps and more",),
         confidence=0.95,
         severity="info" if adaptive else None,  # Adam divides by it
-        over=None if grown is None else grown.over,
+        ended_at=None if grown is None else grown.ended_at,
     )
 
 
@@ -119,18 +119,18 @@ def _passes(run: RunHistory, step: int) -> bool:
     """Whether the errors after a step are those of before; where they stay, it was not the batch."""
     steps, losses = run.series(LOSS)
     place = int(np.searchsorted(steps, step))
-    before, after = losses[max(0, place - USUAL) : place], losses[place + 1 : place + 1 + AFTER]
+    before, after = losses[max(0, place - USUAL_STEPS) : place], losses[place + 1 : place + 1 + AFTER]
     return len(after) < AFTER // 2 or bool(np.median(after) < 3 * before.max())
 
 
 def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
     """Places of numbers that many times exceed the largest of those just before them."""
-    if len(numbers) <= USUAL:
+    if len(numbers) <= USUAL_STEPS:
         return np.zeros(0, np.int64)
-    highest = sliding_window_view(numbers[:-1], USUAL).max(1)  # NaN where one of them is
+    highest = sliding_window_view(numbers[:-1], USUAL_STEPS).max(1)  # NaN if one of them is
     with np.errstate(invalid="ignore"):
-        odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL:] > factor * highest)
-    return np.flatnonzero(odd) + USUAL
+        odd = np.isfinite(highest) & (highest > 0) & (numbers[USUAL_STEPS:] > factor * highest)
+    return np.flatnonzero(odd) + USUAL_STEPS
 
 
 def before_unscale(run: RunHistory) -> Detection | None:
@@ -147,7 +147,7 @@ def before_unscale(run: RunHistory) -> Detection | None:
         f"The optimizer gets a gradient of {float(norms[-1]):.2g}, where the error has one of {float(own[-1]):.2g}: it "
         "was clipped before it was unscaled.",
         (run.evidence(checks.REPLAY_RATIO, "0.1 to 1"), Evidence(LOSS_SCALE.name, float(scales[-1]))),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -175,7 +175,7 @@ def summed(run: RunHistory) -> Detection | None:
         f"{float(factor[hits][-1]):.2f} times that of their mean: they are added up."
         + (" This optimizer divides by the size of the gradient: only clipping feels it." if scale_free else ""),
         (run.evidence(checks.REPLAY_RATIO, "1", episode.last), run.evidence(checks.REPLAY_MICRO_BATCHES)),
-        over=episode.over,
+        ended_at=episode.ended_at,
         severity="info" if scale_free else None,
     )
 
@@ -210,7 +210,10 @@ def short_window(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("CLI001", "clipping.before-unscale", "Clipped before it was unscaled")(
+    error_rule(
+        "CLI001",
+        "clipping.before-unscale",
+        "Clipped before it was unscaled",
         what="The gradient was clipped while it was still scaled: what is left of it is tiny.",
         why="Updates are smaller than the optimizer's epsilon: the training is far too slow.",
         similar="A tight clip of an unscaled gradient does no harm with Adam. A low learning rate leaves the gradient "
@@ -220,18 +223,24 @@ RULES = (
         needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_MSE_NORM, checks.REPLAY_COSINE),
         detect=before_unscale,
     ),
-    warning("CLI002", "clipping.outlier-batches", "Outlier batches")(
+    warning_rule(
+        "CLI002",
+        "clipping.outlier-batches",
+        "Outlier batches",
         what="Single batches whose images or errors are many times those of all others.",
         why="Without clipping one of them changes every weight and the optimizer's moments.",
         similar="Images that change once and for all are data.shifted.",
         limits="Outliers among many in a large batch.",
         fix="clipping.kind adaptive; check the images of that step.",
-        needs=((Several(checks.BATCH_REACH, USUAL + 1), Several(GRADIENT_NORM, USUAL + 1)),),
+        needs=((Several(checks.BATCH_REACH, USUAL_STEPS + 1), Several(GRADIENT_NORM, USUAL_STEPS + 1)),),
         detect=outlier_batches,
         logs=LogNeed("every step"),
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
     ),
-    warning("CLI003", "clipping.large-gradients", "Gradients that are very large")(
+    warning_rule(
+        "CLI003",
+        "clipping.large-gradients",
+        "Gradients that are very large",
         what="The gradient norm is thirty times what it was in calm steps, or above 1,000 where the loss is below 10.",
         why="One update in a wrong direction is enough; plain SGD diverges, and fp16 overflows.",
         similar="A single spike is a batch (CLI002) or a fault of the machine (PRE004).",
@@ -243,7 +252,10 @@ RULES = (
         logs=LogNeed(),
         explained_by=f"{DAMAGE} data.",
     ),
-    warning("ACC001", "accumulation.sum", "Micro-batches are added instead of averaged")(
+    warning_rule(
+        "ACC001",
+        "accumulation.sum",
+        "Micro-batches are added instead of averaged",
         what="The gradient is as many times too large as there are micro-batches.",
         why="Learning rate and clipping have another effect than intended.",
         similar="A loss that is summed over pixels is itself that large.",
@@ -252,7 +264,10 @@ RULES = (
         needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
         detect=summed,
     ),
-    warning("ACC002", "accumulation.short-window", "Updates from fewer micro-batches")(
+    warning_rule(
+        "ACC002",
+        "accumulation.short-window",
+        "Updates from fewer micro-batches",
         what="The number of micro-batches per update changes, or only the last of them counts.",
         why="At the end of every epoch an update has another size, or computed gradients are lost.",
         limits="With Adam and its kin a changing number is a remark.",

@@ -7,8 +7,8 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
 from safelight.diagnosis.finding import Fix
-from safelight.diagnosis.rule import Detection, Several, error, first_of, on_episode, on_latest, warning
-from safelight.diagnosis.run_history import AWAKE, RunHistory, episode_of
+from safelight.diagnosis.rule import Detection, Several, error_rule, first_of, on_episode, on_latest, warning_rule
+from safelight.diagnosis.run_history import FIRST_RESPONSIVE_UPDATE, RunHistory, episode_of
 
 SHOWN = (
     checks.STREAM_SHOWN_KINDS,
@@ -20,20 +20,23 @@ SHOWN = (
 """Labels shown to the network, rows of its embedding, the lowest and highest label shown, draws."""
 KINDS = "as many as there are classes"
 ANY_SHOWN = (checks.STREAM_SHOWN_KINDS, checks.STREAM_RECENT_KINDS, checks.STREAM_LABELS_HIDDEN)
-MOSTLY = 0.7  # of the labels: a tenth to a half is dropped on purpose
-ENOUGH = 400  # draws without the null label: with 5 % of labels dropped, chance has 1e-9
-LATE, LEARNT, SMALL = 60, 0.6, 0.05  # steps; share of the zero predictor's loss; share of the loss
-MANY = 6  # looks
+MAX_DROPPED_LABELS = 0.7  # of the labels: a tenth to a half is dropped on purpose
+MIN_DRAWS = 400  # draws without the null label: with 5 % of labels dropped, chance has 1e-9
+LATE_STEP = 60  # steps
+LEARNT_ERROR_SHARE = 0.6  # share of the zero predictor's loss
+SMALL_LOSS_CHANGE = 0.05  # share of the loss
+MIN_LOOKS = 6
 BELONG = 3.0  # deviations of chance, of all looks together
 ALIKE = 3  # looks at which images of one label were alike
 BATCHES = 8  # in a row, where an occasional one may be without a condition
-STRONG = 0.05  # of the output, when all conditions are exchanged
-GUIDED = 1e-3  # where predictions lie a tenth apart, and the arithmetic is in single precision
-PLAIN, FADED = 5.0, 0.25  # the same of a single look, where labels clearly belong; share of it that may be chance
+STRONG_RESPONSE = 0.05  # of the output, when all conditions are exchanged
+GUIDANCE_TOLERANCE = 1e-3  # where predictions lie a tenth apart, and the arithmetic is in single precision
+PLAIN_EFFECT = 5.0  # the same of a single look, where labels clearly belong
+FADED_EFFECT_SHARE = 0.25  # share of it that may be chance
 
 
 ignored = on_episode(
-    lambda run: run.silent(checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),
+    lambda run: run.no_response(checks.NETWORK_LABEL_RESPONSE, checks.RESPONSE["labels"]),
     "The output does not change when every label is exchanged, even after a few updates.",
     "a zero output layer: updates have moved it",
     latest={checks.NETWORK_LABEL_RESPONSE: "above 0.01", checks.RESPONSE["labels"]: "above 0.001"},
@@ -43,9 +46,9 @@ ignored = on_episode(
 def conditions_ignored(run: RunHistory) -> Detection | None:
     """Exact, after updates have moved layers of zeros: no condition of another sample changes the answer."""
     steps, responses = run.series(checks.RESPONSE["conditions"])
-    late = steps >= AWAKE
+    late = steps >= FIRST_RESPONSIVE_UPDATE
     episode = episode_of(steps[late], responses[late] == 0, 2)
-    if episode is None or episode.over is not None:
+    if episode is None or episode.ended_at is not None:
         return None
     return Detection(
         episode.first,
@@ -93,12 +96,12 @@ def conditions_unhelpful(run: RunHistory) -> Detection | None:
     steps, gains = run.series(checks.CONDITIONS_GAIN)
     errors, losses = (run.at(check, steps) for check in (checks.CONDITIONS_GAIN_ERROR, checks.CONDITIONS_ERROR))
     responses = run.at(checks.RESPONSE["conditions"], steps, 0.0)
-    late = np.flatnonzero((steps >= LATE) & (responses > STRONG))
-    learnt = run.latest(checks.LOSS_MSE, 1.0) < LEARNT * run.latest(checks.LOSS_ZERO_MSE, 0.0)
+    late = np.flatnonzero((steps >= LATE_STEP) & (responses > STRONG_RESPONSE))
+    learnt = run.latest(checks.LOSS_MSE, 1.0) < LEARNT_ERROR_SHARE * run.latest(checks.LOSS_ZERO_MSE, 0.0)
     if len(late) < 2 or not learnt or len(run.steps(checks.LABELS_GAIN)):
         return None
     certain = bound("labels that help nothing", len(late) - 1, 1)
-    if not _is_nothing(gains[late], errors[late], losses[late], certain, SMALL):
+    if not _is_nothing(gains[late], errors[late], losses[late], certain, SMALL_LOSS_CHANGE):
         return None
     return Detection(
         int(steps[late[-1]]),
@@ -115,7 +118,7 @@ def never_dropped(run: RunHistory) -> Detection | None:
     if run.latest(checks.STREAM_NULL_TRAINED, 0.0) == 1:
         return None  # dropped inside of the network
     unused = (high == rows - 2 and low == 0) or (low == 1 and high == rows - 1)
-    if not (unused and kinds == rows - 1 >= 2 and drawn >= ENOUGH):
+    if not (unused and kinds == rows - 1 >= 2 and drawn >= MIN_DRAWS):
         return None
     return Detection(
         0,
@@ -131,8 +134,8 @@ def never_dropped(run: RunHistory) -> Detection | None:
 def always_dropped(run: RunHistory) -> Detection | None:
     kinds, rows, _, high, drawn = map(run.latest, SHOWN)
     kinds, high = run.latest(checks.STREAM_RECENT_KINDS, kinds), run.latest(checks.STREAM_RECENT_HIGHEST, high)
-    hidden = run.episode(checks.STREAM_LABELS_HIDDEN, lambda shares: shares > MOSTLY)
-    if not drawn >= 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.over is None)):
+    hidden = run.episode(checks.STREAM_LABELS_HIDDEN, lambda shares: shares > MAX_DROPPED_LABELS)
+    if not drawn >= 64 or not ((kinds == 1 and rows > 2 and high == rows - 1) or (hidden and hidden.ended_at is None)):
         return None
     one = run.episode(checks.STREAM_RECENT_KINDS, lambda numbers: numbers == 1)
     return Detection(
@@ -172,12 +175,12 @@ moved = on_episode(  # exact: the dataset has the labels
 def faded(run: RunHistory) -> Detection | None:
     """Images of one label were alike, and from some look on they are no more alike than others."""
     steps, similar = run.series(checks.LABELS_EXPLAIN)
-    usual = np.flatnonzero(similar > PLAIN)
+    usual = np.flatnonzero(similar > PLAIN_EFFECT)
     if len(usual) < ALIKE:
         return None
     first, level = int(usual[-1]) + 1, float(np.median(similar[usual]))
     late = similar[first:]
-    if len(late) < 2 or not (late < FADED * level).all() or float(late.sum()) > BELONG * len(late) ** 0.5:
+    if len(late) < 2 or not (late < FADED_EFFECT_SHARE * level).all() or float(late.sum()) > BELONG * len(late) ** 0.5:
         return None
     return Detection(
         (since := int(steps[first])),
@@ -199,7 +202,7 @@ def _belong(run: RunHistory, since: int) -> bool:
 def _are_unrelated(run: RunHistory) -> bool:
     """Whether at many looks images of one label were no more alike than others."""
     similar = run.numbers(checks.LABELS_EXPLAIN)
-    return len(similar) >= MANY and abs(float(similar.sum())) < 2 * len(similar) ** 0.5
+    return len(similar) >= MIN_LOOKS and abs(float(similar.sum())) < 2 * len(similar) ** 0.5
 
 
 def unhelpful(run: RunHistory) -> Detection | None:
@@ -207,13 +210,13 @@ def unhelpful(run: RunHistory) -> Detection | None:
     that the labels belong to them and the network has not learnt it yet."""
     steps, gains = run.series(checks.LABELS_GAIN)
     errors, losses = run.at(checks.LABELS_GAIN_ERROR, steps), run.at(checks.LABELS_ERROR, steps)
-    late = np.flatnonzero(steps >= LATE)
-    learnt = run.latest(checks.LOSS_MSE, 1.0) < LEARNT * run.latest(checks.LOSS_ZERO_MSE, 0.0)
+    late = np.flatnonzero(steps >= LATE_STEP)
+    learnt = run.latest(checks.LOSS_MSE, 1.0) < LEARNT_ERROR_SHARE * run.latest(checks.LOSS_ZERO_MSE, 0.0)
     if len(late) < 2 or not learnt or ignored(run) is not None:
         return None
     windows = late, late[-3:], late[-2:]
     certain = bound("labels that help nothing", len(late) - 1, len(windows))
-    small = 2 * SMALL if _are_unrelated(run) else SMALL
+    small = 2 * SMALL_LOSS_CHANGE if _are_unrelated(run) else SMALL_LOSS_CHANGE
     nothing = [last for last in windows if _is_nothing(gains[last], errors[last], losses[last], certain, small)]
     if not nothing or all(_belong(run, int(steps[last[0]])) for last in nothing):
         return None
@@ -228,7 +231,10 @@ def unhelpful(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("CON001", "conditioning.ignored", "Labels do not reach the output")(
+    error_rule(
+        "CON001",
+        "conditioning.ignored",
+        "Labels do not reach the output",
         what="The output stays the same, to the last bit, whatever the labels.",
         why="All classes look alike.",
         similar="Labels that belong to other images do change the output.",
@@ -238,7 +244,10 @@ RULES = (
         detect=first_of(ignored, conditions_ignored),
         explained_by="model.zero-init model.bounded model.dead",
     ),
-    warning("CON002", "conditioning.never-dropped", "Labels are never dropped")(
+    warning_rule(
+        "CON002",
+        "conditioning.never-dropped",
+        "Labels are never dropped",
         what="The network has a row for the null label, which no sample ever used.",
         why="Guidance subtracts the prediction for the null label: here that of random weights.",
         similar="An embedding without such a row is not meant for guidance.",
@@ -248,7 +257,10 @@ RULES = (
         detect=never_dropped,
         explained_by="conditioning.one-class data.not-shuffled",
     ),
-    error("CON003", "conditioning.always-dropped", "Labels are always dropped")(
+    error_rule(
+        "CON003",
+        "conditioning.always-dropped",
+        "Labels are always dropped",
         what="Every sample is shown to the network without its label.",
         why="The model is unconditional, and guidance has no effect.",
         similar="With one class only, the class itself is shown.",
@@ -258,7 +270,10 @@ RULES = (
         needs=((*ANY_SHOWN, Several(checks.CONDITIONS_EMPTY, BATCHES), Several(checks.CONDITIONS_CONSTANT, BATCHES)),),
         detect=first_of(always_dropped, conditions_empty, conditions_constant),
     ),
-    error("CON004", "conditioning.one-class", "One class only")(
+    error_rule(
+        "CON004",
+        "conditioning.one-class",
+        "One class only",
         what="All samples have the same label.",
         why="The other classes are never learnt.",
         similar="Images in the order of their classes show another one sooner or later.",
@@ -275,7 +290,10 @@ RULES = (
             confidence=0.99,
         ),
     ),
-    warning("CON005", "conditioning.permuted", "Labels of other images")(
+    warning_rule(
+        "CON005",
+        "conditioning.permuted",
+        "Labels of other images",
         what="True labels help the network no more than exchanged ones, though it uses them; or images of one label "
         "were alike, and are no longer.",
         why="For any class the model draws images of all classes.",
@@ -294,7 +312,10 @@ RULES = (
         explained_by="conditioning. data.not-shuffled optimizer. loss. target. lr. model. forward. timesteps. data. "
         "scale.",
     ),
-    error("CON006", "conditioning.guidance", "A wrong formula of guidance")(
+    error_rule(
+        "CON006",
+        "conditioning.guidance",
+        "A wrong formula of guidance",
         what="The guided prediction is not on the line through those with and without a label.",
         why="Labels steer samples the wrong way, or not at all.",
         similar="Labels that the network ignores leave guidance without effect.",
@@ -303,7 +324,7 @@ RULES = (
         needs=(checks.SAMPLER_GUIDANCE,),
         detect=on_latest(
             {checks.SAMPLER_GUIDANCE: "0"},
-            lambda error: not error <= GUIDED,
+            lambda error: not error <= GUIDANCE_TOLERANCE,
             "Guidance of 0 is not the prediction without a label, or guidance of 1 not that with it.",
         ),
     ),

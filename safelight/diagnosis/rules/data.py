@@ -7,16 +7,26 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Several, error, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import (
+    Detection,
+    Several,
+    error_rule,
+    first_of,
+    on_count,
+    on_episode,
+    on_latest,
+    warning_rule,
+)
 from safelight.diagnosis.run_history import RunHistory, name_of
 
 DUPLICATES, BLANK = 0.1, 0.1  # shares; digits, shapes and photographs have 0
 NOTHING_BUT_COPIES = 0.9  # share: batches of such images come again whatever draws them
-BATCH, DIFFERENT, BLANK_BATCH = 8, 0.1, 1e-3  # images of a batch, share of them that differ, their deviation
+# Images of a batch, share of them that differ, their deviation
+MIN_BATCH, MIN_DIFFERENT_SHARE, MAX_BLANK_DEVIATION = 8, 0.1, 1e-3
 CERTAIN = 8.0  # standard errors, at the least: labels that are drawn with weights are slightly correlated
 BEFORE, AFTER = 24, 6  # batches on either side of a change
-SAME = 3  # times that a batch equals the one before
-ORDERED, MANY = 5.0, 48  # standard errors of the correlation of neighbouring batches; batches
+MIN_REPEATED_BATCHES = 3  # times that a batch equals the one before
+ORDER_Z, MIN_BATCHES = 5.0, 48  # standard errors of the correlation of neighbouring batches; batches
 USELESS = "they cannot show whether the model generalises."
 MOMENTS = (checks.BATCH_MEAN, checks.BATCH_STD)
 
@@ -53,7 +63,11 @@ def drawn_copies(run: RunHistory) -> Detection | None:
     if len(run.steps(checks.DATA_DUPLICATES)) or not len(drawn) or not len(different):
         return None
     deviations = run.numbers(checks.BATCH_STD)[:1]
-    if drawn[0] < BATCH or different[0] > max(1.0, DIFFERENT * drawn[0]) or not (deviations > BLANK_BATCH).all():
+    if (
+        drawn[0] < MIN_BATCH
+        or different[0] > max(1.0, MIN_DIFFERENT_SHARE * drawn[0])
+        or not (deviations > MAX_BLANK_DEVIATION).all()
+    ):
         return None  # blank batches are not images that come many times
     step = int(run.steps(checks.STREAM_DRAWN)[0])
     return Detection(
@@ -100,12 +114,12 @@ def neighbours_alike(run: RunHistory) -> Detection | None:
         steps, every = run.series(check)
         early = steps < (steps[0] if len(steps) else 0) + 64  # all of them, one after the other
         numbers = every[early]
-        if len(np.unique(numbers)) < MANY or not np.isfinite(numbers).all():
+        if len(np.unique(numbers)) < MIN_BATCHES or not np.isfinite(numbers).all():
             continue
         ranks = np.argsort(np.argsort(numbers)).astype(float)  # one broken image is one rank
         centred = ranks - ranks.mean()
         similar = float((centred[1:] * centred[:-1]).sum() / np.square(centred).sum())
-        certain = max(ORDERED, bound("batches in order", len(numbers), 2))
+        certain = max(ORDER_Z, bound("batches in order", len(numbers), 2))
         if similar * len(numbers) ** 0.5 > certain and change_of(every) is None:
             return Detection(
                 int(steps[0]),
@@ -138,7 +152,7 @@ def shifted(run: RunHistory) -> Detection | None:
 
 
 def change_of(numbers: np.ndarray) -> int | None:
-    """Where a series changes once and for all; None where it does not."""
+    """Where a series changes once and for all; None if it does not."""
     count = len(numbers)
     if count < BEFORE + AFTER or not np.isfinite(numbers).all():
         return None
@@ -176,7 +190,7 @@ def not_shuffled(run: RunHistory) -> Detection | None:
 
 repeated_batch = on_count(
     checks.STREAM_ALIKE["images"],
-    SAME,
+    MIN_REPEATED_BATCHES,
     "The batch of the step before came again {} times: the network is shown the same images at every step.",
     "a new epoch: its batches are composed anew",
     "images that are all copies of one: those of a batch differ",
@@ -188,7 +202,10 @@ def same_batch(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("DAT001", "data.nonfinite", "NaN or infinity in the images")(
+    error_rule(
+        "DAT001",
+        "data.nonfinite",
+        "NaN or infinity in the images",
         what="An image holds a number that is not finite.",
         why="Loss and gradient of every batch with that image are NaN.",
         similar="An overflow in the network begins behind finite images.",
@@ -197,7 +214,10 @@ RULES = (
         needs=((checks.DATA_NONFINITE, checks.NONFINITE["x0"]),),
         detect=nonfinite,
     ),
-    warning("DAT002", "data.duplicates", "The same image many times")(
+    warning_rule(
+        "DAT002",
+        "data.duplicates",
+        "The same image many times",
         what="More than a tenth of the images are exact copies of others; or nearly all of a batch are.",
         why="Images that come many times are memorised first.",
         similar="A small dataset has few images, but different ones.",
@@ -207,7 +227,10 @@ RULES = (
         detect=copies,
         explained_by="data.blank",
     ),
-    warning("DAT003", "data.blank", "Blank images")(
+    warning_rule(
+        "DAT003",
+        "data.blank",
+        "Blank images",
         what="More than a tenth of the images have one colour only.",
         why="The model learns to draw blank images, and the loss looks better than it is.",
         similar="Dark images have some variation left.",
@@ -221,19 +244,29 @@ RULES = (
             step=0,
         ),
     ),
-    warning("DAT004", "data.not-shuffled", "Images in the order of their classes")(
+    warning_rule(
+        "DAT004",
+        "data.not-shuffled",
+        "Images in the order of their classes",
         what="Labels of neighbouring samples are equal far more often than by chance.",
         why="Every batch teaches one class and forgets the others; the loss rises and falls with the epoch.",
         similar="A learning rate that rises and falls has another period. Unequal classes are taken into account.",
         limits="Datasets without labels.",
         fix="Shuffle: DataLoader(shuffle=True).",
         needs=(
-            (checks.STREAM_LABELS_PAIRS, checks.STREAM_AGAIN["images"], *(Several(each, MANY) for each in MOMENTS)),
+            (
+                checks.STREAM_LABELS_PAIRS,
+                checks.STREAM_AGAIN["images"],
+                *(Several(each, MIN_BATCHES) for each in MOMENTS),
+            ),
         ),
         detect=not_shuffled,
         explained_by="conditioning.one-class conditioning.always-dropped data.same-batch",
     ),
-    warning("DAT005", "data.shifted", "Different images than before")(
+    warning_rule(
+        "DAT005",
+        "data.shifted",
+        "Different images than before",
         what="Mean or deviation of the batches changes from one step to the next, and stays changed.",
         why="What was learnt before is unlearnt; the loss jumps although the training is healthy.",
         similar="A loss that jumps while the images stay the same has another cause.",
@@ -243,7 +276,10 @@ RULES = (
         detect=shifted,
         explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
     ),
-    error("DAT006", "data.same-batch", "The same batch at every step")(
+    error_rule(
+        "DAT006",
+        "data.same-batch",
+        "The same batch at every step",
         what="Batches come back number for number, step after step.",
         why="The network memorises these few images; the loss looks very good.",
         similar="A small dataset comes back too, but in different batches. Where all images are copies of a few, "
@@ -254,11 +290,14 @@ RULES = (
         detect=same_batch,
         explained_by="timesteps.repeated forward.noise-repeated",
     ),
-    error("DAT007", "data.held-out-overlap", "Held-out images that are trained on")(
+    error_rule(
+        "DAT007",
+        "data.held-out-overlap",
+        "Held-out images that are trained on",
         what="Images are in both parts of the split.",
         why="Memorisation looks like learning.",
         similar="Images that look alike in both parts are kept together by `safelight data`.",
-        limits="Loops that are not ours.",
+        limits="A user's own loop.",
         fix="Split before anything is drawn.",
         needs=((checks.DATA_HELD_OUT_OVERLAP, checks.ROWS_HELD_OUT),),
         detect=first_of(

@@ -7,19 +7,20 @@ import numpy as np
 from safelight import checks
 from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, Several, error, first_of, on_episode, warning
+from safelight.diagnosis.rule import CONFIG, Detection, Several, error_rule, first_of, on_episode, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
-from safelight.vocabulary import EMA_DECAY, EMA_GAIN, PROBE_EMA, PROBE_RAW, REFUSED
+from safelight.vocabulary import EMA_DECAY, EMA_GAIN, FIXED_SET_LOSS_EMA, FIXED_SET_LOSS_RAW, REFUSED
 
 LOOKS = 3
-ROUGH = 0.3  # share of the way of an EMA
-SPARSE = 24  # updates: EMAs that are updated rarely are updated at every 10th
-SAME, OTHER = 1e-5, 1e-3  # between samples; between weights, over their length
-HOPELESS = 0.5  # more than half of what is sampled are initial weights
+ROUGH_WAY_SHARE = 0.3  # share of the way of an EMA
+SPARSE_UPDATES = 24  # updates: EMAs that are updated rarely are updated at every 10th
+SAME_SAMPLES_DISTANCE, OTHER_WEIGHTS_DISTANCE = 1e-5, 1e-3  # between samples; between weights, over their length
+HOPELESS_INITIAL_SHARE = 0.5  # more than half of what is sampled are initial weights
 NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.05  # of the planned steps; standard errors; of the loss
 HALFWAY = 0.5  # of the planned steps
-RELATED = 0.5  # cosine; two new networks have 0.01, an EMA at its start 1, after a resume 0.9 and more
-ENOUGH, INITIAL = 60, 0.9  # steps; the share of initial weights that is too much for any run of that length
+MIN_COSINE = 0.5  # cosine; two new networks have 0.01, an EMA at its start 1, after a resume 0.9 and more
+MIN_STEPS = 60
+MAX_INITIAL_SHARE = 0.9  # the share of initial weights that is too much for any run of that length
 
 
 def too_long(run: RunHistory) -> Detection | None:
@@ -30,23 +31,23 @@ def too_long(run: RunHistory) -> Detection | None:
             0,
             f"An EMA with decay {decay} over {planned:,} steps still holds {share:.0%} of the random initial weights: "
             "its samples show them, however good the weights are.",
-            (Evidence(EMA_DECAY.name, decay), Evidence("initial share", share, usual="below 0.01")),
+            (Evidence(EMA_DECAY.name, decay), Evidence("initial share", share, healthy_range="below 0.01")),
             ("bad weights: samples of the raw weights are drawn next to those of the EMA",),
-            severity="error" if share > HOPELESS else "warning",
+            severity="error" if share > HOPELESS_INITIAL_SHARE else "warning",
             fix=Fix("Let the EMA grow with the run.", {"ema.kind": "power"}, "safe"),
         )
-    steps, decays = run.series(checks.AVERAGE_DECAY)
-    rough = run.latest(checks.AVERAGE_ROUNDING, 0.0) > ROUGH  # steps that are all rounding show nothing
-    if rough or len(steps) < LOOKS or (run.numbers(checks.AVERAGE_MOVED)[-LOOKS:] == 0).any() or not decays[-1] < 1:
+    steps, decays = run.series(checks.EMA_DECAY)
+    rough = run.latest(checks.EMA_ROUNDING, 0.0) > ROUGH_WAY_SHARE  # steps that are all rounding show nothing
+    if rough or len(steps) < LOOKS or (run.numbers(checks.EMA_MOVED)[-LOOKS:] == 0).any() or not decays[-1] < 1:
         return None
     every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
     share = float(np.exp(every.sum()))
     planned = run.planned_steps
     if planned is not None:
         left = max(0, planned - int(steps[-1]))
-        if float(np.exp(every.sum() + left * every[-1])) < HOPELESS:
+        if float(np.exp(every.sum() + left * every[-1])) < HOPELESS_INITIAL_SHARE:
             return None
-    elif share < INITIAL or steps[-1] < ENOUGH:
+    elif share < MAX_INITIAL_SHARE or steps[-1] < MIN_STEPS:
         return None
     # What a loop plans is not known unless it passes `steps=`: 0.9999 is right for a million of them. Where samples of
     # this EMA are drawn already, they show its initial weights.
@@ -59,8 +60,8 @@ def too_long(run: RunHistory) -> Detection | None:
         f"weights; at this decay ({float(decays[-1]):.6f}) it takes {needed:,} steps until 1 % is left."
         + ("" if certain else " Train for longer than that, or pass steps= for a judgement."),
         (
-            run.evidence(checks.AVERAGE_DECAY, "grows with the run"),
-            Evidence("initial share", share, usual="below 0.01"),
+            run.evidence(checks.EMA_DECAY, "grows with the run"),
+            Evidence("initial share", share, healthy_range="below 0.01"),
         ),
         ("an EMA that grows with the run: its decays would have been smaller at first",),
         severity=None if planned is not None else "warning" if is_drawn else "info",
@@ -69,41 +70,41 @@ def too_long(run: RunHistory) -> Detection | None:
 
 def frozen(run: RunHistory) -> Episode | None:
     """Whether it is updated at every step or at one in twenty: between looks that far apart it must have moved."""
-    if run.latest(checks.AVERAGE_COARSE, 0.0) == 1:
+    if run.latest(checks.EMA_COARSE, 0.0) == 1:
         return None
     if run.config is not None:  # safelight's own moves with every update that is not refused
-        steps, moved = run.series(checks.AVERAGE_MOVED)
+        steps, moved = run.series(checks.EMA_MOVED)
         at, refused = run.series(REFUSED)
         without = at[refused > 0]
         made = ~(np.isin(steps, without) | np.isin(steps - 1, without))  # a look sees what the update before it left
         return episode_of(steps[made], moved[made] == 0, 2)
-    episode = run.episode(checks.AVERAGE_SAME, lambda numbers: numbers == 1, LOOKS)
-    if episode is None or episode.last - episode.first < SPARSE:
+    episode = run.episode(checks.EMA_SAME, lambda numbers: numbers == 1, LOOKS)
+    if episode is None or episode.last - episode.first < SPARSE_UPDATES:
         return None  # updated rarely
     weights_move = (run.during(checks.SAMPLE_PARAMETER_MOVED, episode) > 0).any()  # the small tensor that is watched
     return episode if weights_move else None
 
 
 def not_an_average(run: RunHistory) -> Episode | None:
-    steps, left = run.series(checks.AVERAGE_LEFT)
-    decays, rounding = run.at(checks.AVERAGE_DECAY, steps), run.at(checks.AVERAGE_ROUNDING, steps, 0.0)
-    late = steps > 2 * ENOUGH
+    steps, left = run.series(checks.EMA_LEFT)
+    decays, rounding = run.at(checks.EMA_DECAY, steps), run.at(checks.EMA_ROUNDING, steps, 0.0)
+    late = steps > 2 * MIN_STEPS
     # A decay of 0 is a copy of the weights: many EMAs are one until they begin (step_start_ema, update_after_step).
     strange = (left > 0.1) | (decays < -0.01) | (decays > 1.001)
-    strange &= (rounding < ROUGH) & ~np.isnan(decays)
+    strange &= (rounding < ROUGH_WAY_SHARE) & ~np.isnan(decays)
     # Late looks are far apart: two of them are many updates.
     return episode_of(steps, strange, LOOKS) or episode_of(steps[late], strange[late], 2)
 
 
 def shares_weights(run: RunHistory) -> Detection | None:
     """Exact: its tensors lie where the weights lie."""
-    share = run.latest(checks.AVERAGE_SHARED, 0.0)
-    if share < HOPELESS:
+    share = run.latest(checks.EMA_SHARED, 0.0)
+    if share < HOPELESS_INITIAL_SHARE:
         return None
     return Detection(
-        int(run.steps(checks.AVERAGE_SHARED)[0]),
+        int(run.steps(checks.EMA_SHARED)[0]),
         f"{share:.0%} of the tensors of the EMA are the weights themselves, not copies of them: nothing is averaged.",
-        (run.evidence(checks.AVERAGE_SHARED, "0"),),
+        (run.evidence(checks.EMA_SHARED, "0"),),
         ("an EMA that equals the weights for now: these lie in the same memory",),
         fix=Fix("Make the EMA from a deep copy of the model."),
     )
@@ -111,16 +112,16 @@ def shares_weights(run: RunHistory) -> Detection | None:
 
 def copies_weights(run: RunHistory) -> Detection | None:
     """A choice until the run is half over: many EMAs copy until they begin."""
-    steps, decays = run.series(checks.AVERAGE_DECAY)
+    steps, decays = run.series(checks.EMA_DECAY)
     episode = episode_of(steps, np.abs(decays) < 0.05, LOOKS)
-    if episode is None or episode.over is not None or episode.last <= 2 * ENOUGH:
+    if episode is None or episode.ended_at is not None or episode.last <= 2 * MIN_STEPS:
         return None
     planned = run.planned_steps
     is_late = planned is not None and episode.last > HALFWAY * planned
     return Detection(
         episode.first,
         f"So far, at step {episode.last:,}, the EMA is a copy of the weights: it has not begun to average.",
-        (run.evidence(checks.AVERAGE_DECAY, "0.9 to 0.9999", episode.last),),
+        (run.evidence(checks.EMA_DECAY, "0.9 to 0.9999", episode.last),),
         severity="warning" if is_late else "info",
         fix=Fix("Check after how many updates it begins (step_start_ema, update_after_step), and its decay."),
     )
@@ -128,10 +129,10 @@ def copies_weights(run: RunHistory) -> Detection | None:
 
 def unrelated(run: RunHistory) -> Detection | None:
     """At the first look an EMA equals the weights, or after a resume lies near them; another network does not."""
-    steps, cosines = run.series(checks.AVERAGE_COSINE)
-    if len(steps) < LOOKS or not (cosines[0] < RELATED and cosines[-1] < RELATED):
+    steps, cosines = run.series(checks.EMA_COSINE)
+    if len(steps) < LOOKS or not (cosines[0] < MIN_COSINE and cosines[-1] < MIN_COSINE):
         return None
-    decay = run.latest(checks.AVERAGE_DECAY, 1.0)
+    decay = run.latest(checks.EMA_DECAY, 1.0)
     needed = (
         f" At its decay of {decay:.6f} it takes {np.log(0.01) / np.log(decay):,.0f} steps until 1 % of it is left."
         if 0.5 < decay < 1
@@ -141,7 +142,7 @@ def unrelated(run: RunHistory) -> Detection | None:
         int(steps[0]),
         f"The EMA has nothing in common with the weights (a cosine of {float(cosines[0]):.2f} when the watch began): "
         "it is another network, such as a new one that no checkpoint was loaded into." + needed,
-        (run.evidence(checks.AVERAGE_COSINE, "above 0.9", int(steps[0])), run.evidence(checks.AVERAGE_COSINE)),
+        (run.evidence(checks.EMA_COSINE, "above 0.9", int(steps[0])), run.evidence(checks.EMA_COSINE)),
         ("an EMA that lags: it was never near the weights",),
     )
 
@@ -149,7 +150,9 @@ def unrelated(run: RunHistory) -> Detection | None:
 def not_sampled(run: RunHistory) -> Episode | None:
     """Exact but for rounding: from the same noise different weights draw different samples."""
     steps, apart = run.series(checks.PICTURES_APART)
-    return episode_of(steps, (apart < SAME) & (run.at(checks.PICTURES_DISTANCE, steps) > OTHER))
+    return episode_of(
+        steps, (apart < SAME_SAMPLES_DISTANCE) & (run.at(checks.PICTURES_DISTANCE, steps) > OTHER_WEIGHTS_DISTANCE)
+    )
 
 
 def worse_than_raw(run: RunHistory) -> Detection | None:
@@ -158,7 +161,7 @@ def worse_than_raw(run: RunHistory) -> Detection | None:
     planned = run.planned_steps
     if len(steps) < 2 or planned is None or steps[-1] < NEAR_END * planned:
         return None
-    raw, ema = run.at(PROBE_RAW, steps[-2:]), run.at(PROBE_EMA, steps[-2:])
+    raw, ema = run.at(FIXED_SET_LOSS_RAW, steps[-2:]), run.at(FIXED_SET_LOSS_EMA, steps[-2:])
     if not (gains[-2:] < -CERTAIN).all() or not (ema > (1 + LAG) * raw).all():
         return None
     return Detection(
@@ -166,7 +169,11 @@ def worse_than_raw(run: RunHistory) -> Detection | None:
         f"At the end of the run the EMA has a loss of {float(ema[-1]):.4f}, the raw weights {float(raw[-1]):.4f} on "
         f"the same samples: it is {-float(gains[-1]):.0f} standard errors worse, and lags behind.",
         run.evidence_of(
-            {EMA_GAIN: "above -4 at the end of a run", PROBE_EMA: "as of the raw weights", PROBE_RAW: None}
+            {
+                EMA_GAIN: "above -4 at the end of a run",
+                FIXED_SET_LOSS_EMA: "as of the raw weights",
+                FIXED_SET_LOSS_RAW: None,
+            }
         ),
         ("chance: both see the same images, noise and timesteps",),
         confidence=0.99,
@@ -174,90 +181,111 @@ def worse_than_raw(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("EMA001", "ema.too-long", "An EMA longer than the run")(
+    error_rule(
+        "EMA001",
+        "ema.too-long",
+        "An EMA longer than the run",
         what="An EMA without warm-up, with a decay so near 1 that the initial weights are still in it.",
         why="Samples come from the EMA: they stay noise while the weights are fine.",
         similar="With weights that are bad themselves, samples of the raw weights are bad too.",
         limits="A decay that is slightly too long for the speed of the training. In a loop that is not ours it is a "
         "remark until the loop passes steps=, or samples of the EMA are drawn.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
-        needs=((CONFIG, Several(checks.AVERAGE_DECAY, LOOKS)),),
+        needs=((CONFIG, Several(checks.EMA_DECAY, LOOKS)),),
         detect=too_long,
         explained_by="ema.frozen ema.low-precision ema.not-an-average ema.unrelated",
     ),
-    error("EMA002", "ema.frozen", "An EMA that stands still")(
+    error_rule(
+        "EMA002",
+        "ema.frozen",
+        "An EMA that stands still",
         what="The EMA is not updated while the weights are.",
         why="Samples come from the EMA: they stay as they were at the start.",
         similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
         limits="An EMA that is updated at few steps only.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
-        needs=((Several(checks.AVERAGE_SAME, LOOKS), Several(checks.AVERAGE_MOVED, 2)),),
+        needs=((Several(checks.EMA_SAME, LOOKS), Several(checks.EMA_MOVED, 2)),),
         detect=on_episode(
             frozen,
             "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, and "
             "the weights did.",
             "a long EMA: it moves a little at every update",
-            evidence={checks.AVERAGE_SAME: "0", checks.AVERAGE_DISTANCE: None},
+            evidence={checks.EMA_SAME: "0", checks.EMA_DISTANCE: None},
         ),
         explained_by="optimizer.no-update optimizer.zeroed optimizer.other lr.zero loss.detached",
     ),
-    error("EMA003", "ema.low-precision", "An EMA in half precision")(
+    error_rule(
+        "EMA003",
+        "ema.low-precision",
+        "An EMA in half precision",
         what="The EMA is kept in 16 bits, in which steps of a thousandth are rounded away.",
         why="It stands still, or moves in jumps.",
         similar="In fp32 even an EMA of 0.9999 moves.",
         fix="Keep the EMA in fp32, whatever the precision of the model.",
-        needs=(Several(checks.AVERAGE_COARSE, LOOKS),),
+        needs=(Several(checks.EMA_COARSE, LOOKS),),
         detect=on_episode(
-            lambda run: run.episode(checks.AVERAGE_COARSE, lambda numbers: numbers == 1, LOOKS),
+            lambda run: run.episode(checks.EMA_COARSE, lambda numbers: numbers == 1, LOOKS),
             "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
             "jumps.",
             "a long EMA: in fp32 its steps are small, and not lost",
-            latest={checks.AVERAGE_COARSE: "0", checks.AVERAGE_MOVED: "above 0"},
+            latest={checks.EMA_COARSE: "0", checks.EMA_MOVED: "above 0"},
         ),
     ),
-    warning("EMA004", "ema.every-micro-batch", "An EMA that is updated too often")(
+    warning_rule(
+        "EMA004",
+        "ema.every-micro-batch",
+        "An EMA that is updated too often",
         what="The EMA moves between the micro-batches of one update.",
         why="With k micro-batches it forgets k times as fast as its decay says.",
         fix="Update the EMA after the optimizer's step only.",
-        needs=(checks.AVERAGE_BETWEEN,),
+        needs=(checks.EMA_BETWEEN,),
         detect=on_episode(
-            lambda run: run.episode(checks.AVERAGE_BETWEEN, lambda numbers: numbers == 1),
+            lambda run: run.episode(checks.EMA_BETWEEN, lambda numbers: numbers == 1),
             "The EMA is updated between micro-batches, where the weights do not change: it is shorter than its decay "
             "says.",
-            latest={checks.AVERAGE_BETWEEN: "0"},
+            latest={checks.EMA_BETWEEN: "0"},
             can_end=False,
         ),
     ),
-    error("EMA005", "ema.not-an-average", "An EMA of something else")(
+    error_rule(
+        "EMA005",
+        "ema.not-an-average",
+        "An EMA of something else",
         what="No decay explains how the EMA moved towards the weights.",
         why="Samples come from weights that were never trained.",
         similar="A decay that changes with the steps is allowed for.",
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
         limits="An EMA that copies the weights until it begins is a remark; from the middle of a run whose length is "
         "known on, a warning.",
-        needs=((checks.AVERAGE_LEFT, checks.AVERAGE_SHARED, checks.AVERAGE_DECAY),),
+        needs=((checks.EMA_LEFT, checks.EMA_SHARED, checks.EMA_DECAY),),
         detect=first_of(
             shares_weights,
             on_episode(
                 not_an_average,
                 "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",
-                evidence={checks.AVERAGE_LEFT: "below 0.01"},
-                latest={checks.AVERAGE_DECAY: "0.9 to 0.9999"},
+                evidence={checks.EMA_LEFT: "below 0.01"},
+                latest={checks.EMA_DECAY: "0.9 to 0.9999"},
             ),
             copies_weights,
         ),
         explained_by="ema.every-micro ema.low-precision",
     ),
-    error("EMA008", "ema.unrelated", "An EMA of another network")(
+    error_rule(
+        "EMA008",
+        "ema.unrelated",
+        "An EMA of another network",
         what="When the watch begins, the EMA is neither the weights nor near them, and it stays so.",
         why="Samples come from the EMA: they are noise, while the loss of the weights looks right.",
         similar="A long EMA lags behind the weights, from which it began. One that stands still is ema.frozen.",
         limits="Networks of few weights; an EMA that is loaded after the watch began.",
         fix="After a resume, load the EMA from the checkpoint as well; at the start, copy the weights into it.",
-        needs=(Several(checks.AVERAGE_COSINE, LOOKS),),
+        needs=(Several(checks.EMA_COSINE, LOOKS),),
         detect=unrelated,
     ),
-    warning("EMA006", "ema.not-sampled", "An EMA that is never sampled from")(
+    warning_rule(
+        "EMA006",
+        "ema.not-sampled",
+        "An EMA that is never sampled from",
         what="Samples of the EMA are those of the raw weights, from the same noise, to the last digits.",
         why="Raw weights fluctuate: samples are worse than the model is, and change with every step.",
         similar="An EMA that stands still draws different samples than the weights do.",
@@ -274,13 +302,16 @@ RULES = (
         ),
         explained_by="ema. optimizer. lr.",
     ),
-    warning("EMA007", "ema.lags", "An EMA that is worse than the weights")(
+    warning_rule(
+        "EMA007",
+        "ema.lags",
+        "An EMA that is worse than the weights",
         what="At the end of a run the EMA has a higher loss than the raw weights, on the same samples.",
         why="Samples and exports come from the EMA: they are worse than the model is.",
         similar="EMA001 knows it from the settings, before the run. In the first half of a run every EMA lags.",
         limits="Loops whose planned length is not known.",
         fix="A shorter EMA: a smaller ema.width or ema.decay; or train longer at the low rate.",
-        needs=(Several(EMA_GAIN, 2), PROBE_RAW, PROBE_EMA),
+        needs=(Several(EMA_GAIN, 2), FIXED_SET_LOSS_RAW, FIXED_SET_LOSS_EMA),
         detect=worse_than_raw,
         explained_by="ema. loss. lr. optimizer. precision.",
     ),

@@ -9,22 +9,22 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Several, on_latest, warning
+from safelight.diagnosis.rule import Detection, Several, on_latest, warning_rule
 from safelight.diagnosis.run_history import RunHistory, episode_of, running_median
 from safelight.vocabulary import (
     COPIES,
     COPIES_CHANCE,
-    HELD_GAP,
-    HELD_RAW,
-    PROBE_RAW,
+    FIXED_SET_LOSS_RAW,
+    HELD_OUT_GAP,
+    HELD_OUT_LOSS_RAW,
     SKILL_EMA,
     SKILL_FLOOR,
-    SKILL_HELD,
+    SKILL_HELD_OUT,
 )
 
-FEW = 24  # different images
+FEW_IMAGES = 24  # different images
 FLOOR, LOOKS, BEHIND = 0.8, 3, 0.15  # way to the exact denoiser; checkpoints; skill that held-out images lack
-GAP, WORSE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
+MIN_GAP, MIN_RISE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
 
 
 def copies(run: RunHistory) -> Detection | None:
@@ -43,38 +43,45 @@ def copies(run: RunHistory) -> Detection | None:
         ),
         ("simple images that look alike anyway: held-out ones were compared in the same way",),
         confidence=1 - RATE,
-        over=None if last == steps[-1] else int(steps[-1]),
+        ended_at=None if last == steps[-1] else int(steps[-1]),
     )
 
 
 def held_out_worse(run: RunHistory) -> Detection | None:
     """The gap is paired: both sets see the same noise and timesteps, so that only the images differ."""
-    steps, held = run.series(HELD_RAW)
-    trained, errors = run.at(PROBE_RAW, steps), run.at(HELD_GAP, steps, 0.0)
+    steps, held = run.series(HELD_OUT_LOSS_RAW)
+    trained, errors = run.at(FIXED_SET_LOSS_RAW, steps), run.at(HELD_OUT_GAP, steps, 0.0)
     trained = np.where(np.isnan(trained), held, trained)
     sick, best = np.zeros(len(steps), bool), (math.inf, math.inf)  # held out, and trained on at that look
-    for place, (loss, known, gap) in enumerate(zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)):
+    for place, (loss, trained_loss, gap) in enumerate(
+        zip(*map(np.ndarray.tolist, (held, trained, errors)), strict=True)
+    ):
         certain = gap > bound("held-out images", place + 1)
-        sick[place] = certain and loss > (1 + GAP) * known and loss > (1 + WORSE) * best[0] and known <= best[1]
-        best = min(best, (loss, known))
+        sick[place] = (
+            certain
+            and loss > (1 + MIN_GAP) * trained_loss
+            and loss > (1 + MIN_RISE) * best[0]
+            and trained_loss <= best[1]
+        )
+        best = min(best, (loss, trained_loss))
     episode = episode_of(steps, sick)
     if episode is None:
         return None
     place = int(np.searchsorted(steps, episode.last))
     lowest = int(np.argmin(held[: place + 1]))
-    loss, known, gap = float(held[place]), float(trained[place]), float(errors[place])
+    loss, trained_loss, gap = float(held[place]), float(trained[place]), float(errors[place])
     return Detection(
         episode.first,
-        f"Held-out images have a loss of {loss:.4f}, those that are trained on {known:.4f}; at step "
+        f"Held-out images have a loss of {loss:.4f}, those that are trained on {trained_loss:.4f}; at step "
         f"{int(steps[lowest]):,} the held-out ones had {float(held[lowest]):.4f}. Since then the model memorises "
         "its images.",
         (
-            Evidence(HELD_RAW.name, loss, (int(steps[lowest]), episode.last), f"{float(held[lowest]):.4f}"),
-            Evidence(HELD_GAP.name, gap, (episode.last, episode.last), "below 4"),
+            Evidence(HELD_OUT_LOSS_RAW.name, loss, (int(steps[lowest]), episode.last), f"{float(held[lowest]):.4f}"),
+            Evidence(HELD_OUT_GAP.name, gap, (episode.last, episode.last), "below 4"),
         ),
         ("harder images: they have become worse, while the others became better",),
         confidence=1 - RATE,
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -84,11 +91,11 @@ def memorised(run: RunHistory) -> Detection | None:
     if len(steps) < LOOKS:
         return None
     smooth = running_median(floors, LOOKS)
-    behind = run.at(SKILL_EMA, steps, 0.0) - run.at(SKILL_HELD, steps, -math.inf)
+    behind = run.at(SKILL_EMA, steps, 0.0) - run.at(SKILL_HELD_OUT, steps, -math.inf)
     episode = episode_of(steps[LOOKS - 1 :], (smooth >= FLOOR) & (behind[LOOKS - 1 :] > BEHIND))
     if episode is None:
         return None
-    held = run.latest(SKILL_HELD)
+    held = run.latest(SKILL_HELD_OUT)
     rest = (
         ""
         if math.isnan(held)
@@ -99,11 +106,11 @@ def memorised(run: RunHistory) -> Detection | None:
         f"The model denoises its training images nearly as well as the images themselves would: it has come "
         f"{float(smooth[-1]):.0%} of the way to the denoiser that knows them by heart.{rest}",
         run.evidence_of(
-            {SKILL_FLOOR: f"below {FLOOR}", SKILL_EMA: None, SKILL_HELD: "as on trained images"}, episode.last
+            {SKILL_FLOOR: f"below {FLOOR}", SKILL_EMA: None, SKILL_HELD_OUT: "as on trained images"}, episode.last
         ),
         ("a good model: on images that it was not trained on it would be as good",),
         confidence=0.99,
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -126,7 +133,10 @@ def missing_labels(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    warning("GEN001", "generalisation.copies", "Copies of training images")(
+    warning_rule(
+        "GEN001",
+        "generalisation.copies",
+        "Copies of training images",
         what="Samples much nearer to one training image than to any other, more often than held-out images are.",
         why="The model repeats its data instead of learning from it.",
         similar="Simple images are near to each other: held-out ones then are too. Too little variety brings samples "
@@ -136,7 +146,10 @@ RULES = (
         needs=(COPIES_CHANCE,),
         detect=copies,
     ),
-    warning("GEN002", "generalisation.overfitting", "Too few images")(
+    warning_rule(
+        "GEN002",
+        "generalisation.overfitting",
+        "Too few images",
         what="Only a handful of images is trained on.",
         why="They are memorised, and nothing else is learnt.",
         similar="The same batch at every step is data.same-batch.",
@@ -145,14 +158,17 @@ RULES = (
         needs=(checks.STREAM_DIFFERENT, checks.STREAM_DRAWN),
         detect=on_latest(
             {checks.STREAM_DIFFERENT: "hundreds", checks.STREAM_DRAWN: None},
-            lambda different, drawn: different <= FEW and drawn >= 20 * FEW,
+            lambda different, drawn: different <= FEW_IMAGES and drawn >= 20 * FEW_IMAGES,
             "Only {:.0f} different images came in {:,.0f} samples: the model will memorise them.",
             "the same batch at every step: these come in different batches",
             step=0,
         ),
         explained_by="data.same-batch timesteps.repeated forward.noise-repeated data.duplicates data.blank",
     ),
-    warning("GEN003", "generalisation.missing-modes", "Classes that never come")(
+    warning_rule(
+        "GEN003",
+        "generalisation.missing-modes",
+        "Classes that never come",
         what="The network has labels that no sample ever has.",
         why="For these labels the model draws noise or something else.",
         similar="A class that is rare comes sooner or later. One class alone is conditioning.one-class.",
@@ -162,7 +178,10 @@ RULES = (
         detect=missing_labels,
         explained_by="conditioning. data.not-shuffled",
     ),
-    warning("GEN004", "generalisation.held-out", "Held-out images become worse")(
+    warning_rule(
+        "GEN004",
+        "generalisation.held-out",
+        "Held-out images become worse",
         what="The loss of images that are not trained on rises, while that of the others continues to fall.",
         why="From here on the model memorises its images: samples become copies of them.",
         similar="Held-out images that are harder have a higher loss from the start, and it falls. A loss that rises "
@@ -170,11 +189,14 @@ RULES = (
         limits="Datasets of fewer than 400 images, of which none are held out by default, and fewer than 32 held-out "
         "images; gaps below a tenth of the loss.",
         fix="Use the checkpoint from before; more images, flips and jitter, dropout, or a smaller network.",
-        needs=(HELD_RAW, HELD_GAP, PROBE_RAW),
+        needs=(HELD_OUT_LOSS_RAW, HELD_OUT_GAP, FIXED_SET_LOSS_RAW),
         detect=held_out_worse,
         explained_by="generalisation.overfitting data. lr. loss.",
     ),
-    warning("GEN005", "generalisation.memorised", "Training images known by heart")(
+    warning_rule(
+        "GEN005",
+        "generalisation.memorised",
+        "Training images known by heart",
         what="On its training images the model is nearly as good as the denoiser that knows them by heart.",
         why="Samples will be copies of training images.",
         similar="A good model is as good on held-out images. Copies among samples are GEN001.",

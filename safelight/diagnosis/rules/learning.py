@@ -8,28 +8,39 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, Several, error, warning
+from safelight.diagnosis.rule import CONFIG, Detection, Several, error_rule, warning_rule
 from safelight.diagnosis.run_history import RunHistory, running_median, stays_at_first
-from safelight.vocabulary import GRADIENT_PART, LEARNING_RATE, LOSS, SKILL_HELD, SKILL_RAW, UPDATE_RATIO, WEIGHT_NORM
+from safelight.vocabulary import (
+    GRADIENT_PART,
+    LEARNING_RATE,
+    LOSS,
+    SKILL_HELD_OUT,
+    SKILL_RAW,
+    UPDATE_RATIO,
+    WEIGHT_NORM,
+)
 from safelight.words import round_rate
 
 # Healthy ranges are those of 36 runs of 9,600 to 76,800 images: bench/learning.py and a few of larger networks.
 LOOKS = 3  # their median: one checkpoint alone may lie in a trough of the loss
-LEARNT, KEPT = 0.5, 0.75  # the skill that can be lost; the share of it that is kept: 0.98 and more in healthy runs
+MIN_SKILL = 0.5  # the skill that can be lost
+KEPT_SKILL_SHARE = 0.75  # the share of it that is kept: 0.98 and more in healthy runs
 UPDATES = 64  # before which no run is judged
 Table = tuple[tuple[int, int, float], ...]
 """Images, updates, and the skill after both."""
-SLOW: Table = ((10_000, 64, 0.0), (24_000, 150, 0.9), (60_000, 300, 1.0))  # some healthy runs are slower: never alone
+# Some healthy runs are slower: never alone.
+SLOW_LOSSES: Table = ((10_000, 64, 0.0), (24_000, 150, 0.9), (60_000, 300, 1.0))
 STUCK: Table = (
     (10_000, 64, 0.0),
     (24_000, 150, 0.36),
     (60_000, 300, 0.5),
 )  # v and x0: healthy ones had 0.74 after 25,600
 FOREIGN: Table = ((60_000, 500, 0.0),)  # for loops that are not ours, with networks of any kind; not measured
-ENDED = 0.7  # at the end of a run: just below those 0.74
+ENDED_LOSS_SHARE = 0.7  # at the end of a run: just below those 0.74
 GROWN = 1.5  # norm of a part's weights over its first; 1.36 at most in healthy runs, 1.78 and more in broken ones
 SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.0023 to 0.009
-VANISHED = 1e-5  # smallest gradient of a part over the largest, each for its weights; 1.4e-4 and more in healthy runs
+# Smallest gradient of a part over the largest, each for its weights; 1.4e-4 and more in healthy runs
+VANISHED_RATIO = 1e-5
 DAMAGE = (
     "data.nonfinite data.blank data.shifted data.same-batch scale. conditioning. schedule. forward. timesteps. target. "
     "loss. model. optimizer. lr. mode. precision. clipping. accumulation. distributed.drift distributed.same-noise "
@@ -70,7 +81,7 @@ def learning(run: RunHistory) -> Learning | None:
     return Learning(steps[LOOKS - 1 :], running_median(skills, LOOKS), int(drawn))
 
 
-def slow(run: RunHistory, own: Table = SLOW) -> Learning | None:
+def slow(run: RunHistory, own: Table = SLOW_LOSSES) -> Learning | None:
     """Where the model never was as good as the table of our own runs says that it should be."""
     found, table = learning(run), FOREIGN if run.config is None else own
     if found is None or (run.config is not None and run.config.model.init is not None):
@@ -95,7 +106,7 @@ def ruined(run: RunHistory) -> Detection | None:
     if found is None:
         return None
     best = np.maximum.accumulate(found.skills)
-    lost = (best >= LEARNT) & (found.skills < KEPT * best)
+    lost = (best >= MIN_SKILL) & (found.skills < KEPT_SKILL_SHARE * best)
     if not lost[-1]:
         return None
     first = int(found.steps[np.flatnonzero(~lost)[-1]]) if not lost.all() else int(found.steps[0])
@@ -104,7 +115,7 @@ def ruined(run: RunHistory) -> Detection | None:
         first,
         f"The model has lost what it had learnt: its skill is {found.latest:.2f}, and was {float(best[-1]):.2f} at "
         f"step {at:,}.",
-        (Evidence(SKILL_RAW.name, found.latest, (at, found.step), f"above {KEPT * float(best[-1]):.2f}"),),
+        (Evidence(SKILL_RAW.name, found.latest, (at, found.step), f"above {KEPT_SKILL_SHARE * float(best[-1]):.2f}"),),
         ("a hard batch: the skill is that of the same images, noise and timesteps at every checkpoint",),
         confidence=0.99,
     )
@@ -123,8 +134,8 @@ def _growth(run: RunHistory) -> tuple[str, float]:
 def _updates(run: RunHistory) -> float:
     """The length of updates over that of the weights, as it is where it is the largest; the median over the parts."""
     ratios = [run.numbers(f"{UPDATE_RATIO.name}/{part}") for part in run.parts(UPDATE_RATIO)]
-    known = [float(np.quantile(each, 0.9)) for each in ratios if len(each) > 1]
-    return float(np.median(known)) if known else np.nan
+    quantiles = [float(np.quantile(each, 0.9)) for each in ratios if len(each) > 1]
+    return float(np.median(quantiles)) if quantiles else np.nan
 
 
 def _vanishing(run: RunHistory) -> tuple[str, float]:
@@ -219,7 +230,7 @@ def stays_by_short_updates(run: RunHistory) -> Detection | None:
 
 def vanishing(run: RunHistory) -> Detection | None:
     found, (part, share) = slow(run), _vanishing(run)
-    if found is None or not share < VANISHED or _growth(run)[1] >= GROWN or _updates(run) < SMALL_UPDATE:
+    if found is None or not share < VANISHED_RATIO or _growth(run)[1] >= GROWN or _updates(run) < SMALL_UPDATE:
         return None
     words, evidence = _facts(found)
     return Detection(
@@ -237,7 +248,7 @@ def too_small(run: RunHistory) -> Detection | None:
     found, size = stuck(run), _updates(run)
     if found is None or not size >= SMALL_UPDATE:
         return None
-    if _growth(run)[1] >= GROWN or _vanishing(run)[1] < VANISHED:
+    if _growth(run)[1] >= GROWN or _vanishing(run)[1] < VANISHED_RATIO:
         return None
     words, evidence = _facts(found)
     half = found.steps[len(found.steps) // 2]
@@ -245,7 +256,7 @@ def too_small(run: RunHistory) -> Detection | None:
         0,
         f"The network is too small for these images: {words}, and hardly becomes better since step {int(half):,}, "
         "though updates and gradients are as they should be.",
-        (evidence, run.evidence(SKILL_HELD, "as on trained images")),
+        (evidence, run.evidence(SKILL_HELD_OUT, "as on trained images")),
         ("a learning rate that is too low or too high: updates are of the usual length, weights have not grown",),
         confidence=0.9,
     )
@@ -263,7 +274,13 @@ def undertrained(run: RunHistory) -> Detection | None:
     """At the end of a run, where nothing else explains it."""
     steps, skills = run.series(SKILL_RAW)
     planned = run.planned_steps
-    if _predicts_noise(run) or not len(steps) or planned is None or steps[-1] < planned - 1 or skills[-1] >= ENDED:
+    if (
+        _predicts_noise(run)
+        or not len(steps)
+        or planned is None
+        or steps[-1] < planned - 1
+        or skills[-1] >= ENDED_LOSS_SHARE
+    ):
         return None
     return Detection(
         int(steps[-1]),
@@ -276,7 +293,10 @@ def undertrained(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("LEA001", "loss.ruined", "A model that has lost what it had learnt")(
+    error_rule(
+        "LEA001",
+        "loss.ruined",
+        "A model that has lost what it had learnt",
         what="The skill of the weights is far below what it was.",
         why="What comes now is worse than an earlier checkpoint, and may never come back.",
         similar="In a divergence the loss is far above that of a model which predicts 0.",
@@ -287,7 +307,10 @@ RULES = (
         explained_by=DAMAGE,
         is_damage=True,
     ),
-    error("LEA002", "loss.not-learning", "A model that learns nothing")(
+    error_rule(
+        "LEA002",
+        "loss.not-learning",
+        "A model that learns nothing",
         what="After thousands of images the model is worse than a filter that knows hardly anything of them.",
         why="The loss may look normal: most of it is the same for every model.",
         similar="Where updates have broken the weights it is lr.too-high; where they are too short, lr.too-low.",
@@ -298,7 +321,10 @@ RULES = (
         explained_by=DAMAGE,
         is_damage=True,
     ),
-    warning("LEA003", "loss.undertrained", "A run that ended too early")(
+    warning_rule(
+        "LEA003",
+        "loss.undertrained",
+        "A run that ended too early",
         what="At the end of the run a linear filter still denoises better than the model.",
         why="Samples are noise or mush.",
         similar="A model that learns nothing stays there, however long it is trained.",
@@ -310,7 +336,10 @@ RULES = (
         explained_by=f"{DAMAGE} ema. generalisation.",
         is_damage=True,
     ),
-    error("LEA004", "model.vanishing-gradient", "Gradients that vanish on their way")(
+    error_rule(
+        "LEA004",
+        "model.vanishing-gradient",
+        "Gradients that vanish on their way",
         what="The gradient of one part is a hundred-thousandth of that of another, and the model does not learn.",
         why="That part is not trained: deep stacks of saturating layers, or no skip connections.",
         similar="Dead units have gradients of exactly 0 (MOD005).",
@@ -321,7 +350,10 @@ RULES = (
         explained_by="model.no-gradient model.dead model.zero-init model.frozen model.bounded scale. lr.too-high "
         "optimizer. loss. precision.",
     ),
-    warning("LEA005", "model.too-small", "A network that is too small")(
+    warning_rule(
+        "LEA005",
+        "model.too-small",
+        "A network that is too small",
         what="The model stays below a linear filter, though gradients and updates are as they should be.",
         why="It has too few weights to learn these images, however long it is trained.",
         similar="A rate that is too low has short updates; one that is too high makes weights grow.",

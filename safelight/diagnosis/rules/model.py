@@ -6,33 +6,33 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, error, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, Several, error_rule, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
-LOUD = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
+LOUD_ERROR_FACTOR = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
 BOUND = 20.0  # of an output whose last layer was made 10,000 times as strong; healthy ones have 100,000
-SILENT, DROPPED, UNUSED = 0.5, 0.6, 0.2
+MAX_SILENT_SHARE, MAX_DROPPED_SHARE, MAX_UNUSED_SHARE = 0.5, 0.6, 0.2
 UNIT = 1.5  # the highest time of networks that are told times from 0 to 1
 # Updates; of the answer, when timesteps are exchanged: 0.02 to 1 in healthy networks, less while blocks are at 0.
-LEARNT, FAINT = 512, 0.005
-COLLIDED = 0.9  # cosine; sines of 64 numbers have 0 between the first and the last timestep
+LEARNT_STEP, FAINT_RESPONSE = 512, 0.005
+COLLISION_COSINE = 0.9  # cosine; sines of 64 numbers have 0 between the first and the last timestep
 
-ENOUGH = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
+MIN_STEPS = 8  # steps: an output layer of zeros sends no gradient down in the first step, and a little in the second
 
 
 def dead_parts(run: RunHistory) -> Detection | None:
     """Exact: the gradient of a whole part is zero, to the last bit, at every step but the first ones, or for good."""
     steps, norms = run.series(GRADIENT_NORM)
-    if len(steps) < ENOUGH + 1 or not (norms[ENOUGH:] > 0).any():
+    if len(steps) < MIN_STEPS + 1 or not (norms[MIN_STEPS:] > 0).any():
         return None  # nothing learns at all: another cause
     dead, parts = {}, run.parts(GRADIENT_PART)
     for part in parts:
         places, numbers = run.series(f"{GRADIENT_PART.name}/{part}")
         since = len(numbers) - int(np.argmax(numbers[::-1] != 0)) if (numbers != 0).any() else 0
-        if len(numbers) - since > ENOUGH and np.isfinite(numbers).all():
-            dead[part] = 0 if since <= ENOUGH else int(places[since])
-    if not dead or (norms[-ENOUGH:] == 0).any():
+        if len(numbers) - since > MIN_STEPS and np.isfinite(numbers).all():
+            dead[part] = 0 if since <= MIN_STEPS else int(places[since])
+    if not dead or (norms[-MIN_STEPS:] == 0).any():
         return None
     first = min(dead.values())
     when = f"have had no gradient since step {first:,}" if first else "never had a gradient"
@@ -40,7 +40,7 @@ def dead_parts(run: RunHistory) -> Detection | None:
         first or int(steps[0]),
         f"{len(dead)} of {len(parts)} parts of the network {when}: {', '.join(dead)}.",
         tuple(
-            Evidence(f"{GRADIENT_PART.name}/{part}", 0.0, (since or int(steps[ENOUGH]), int(steps[-1])), "above 0")
+            Evidence(f"{GRADIENT_PART.name}/{part}", 0.0, (since or int(steps[MIN_STEPS]), int(steps[-1])), "above 0")
             for part, since in dead.items()
         ),
         ("a frozen network: other parts do have gradients", "an output layer of zeros: that ends after two steps"),
@@ -50,7 +50,7 @@ def dead_parts(run: RunHistory) -> Detection | None:
 def init_gain(run: RunHistory) -> Detection | None:
     steps, errors = run.series(checks.LOSS_MSE)
     zeros = run.at(checks.LOSS_ZERO_MSE, steps[:1])
-    if not len(steps) or not LOUD * zeros[0] < errors[0] < np.inf:
+    if not len(steps) or not LOUD_ERROR_FACTOR * zeros[0] < errors[0] < np.inf:
         return None
     step = int(steps[0])
     return Detection(
@@ -95,11 +95,11 @@ def embedding_collapsed(run: RunHistory) -> Detection | None:
     """Not an error in itself: layers behind an embedding can pull close vectors apart. It hurts where the network
     hardly answers to its time; and where whole timesteps are shrunk inside of the network, that was not meant."""
     cosine = run.latest(checks.NETWORK_TIME_COLLISION)
-    if not cosine > COLLIDED:
+    if not cosine > COLLISION_COSINE:
         return None
     steps, responses = run.series(checks.RESPONSE["t"])
-    late = responses[steps >= LEARNT]
-    is_faint = len(late) > 1 and float(np.median(late)) < FAINT
+    late = responses[steps >= LEARNT_STEP]
+    is_faint = len(late) > 1 and float(np.median(late)) < FAINT_RESPONSE
     is_unit = run.latest(checks.NETWORK_TIME_HIGHEST, 1000.0) <= UNIT
     return Detection(
         run.latest_step(checks.NETWORK_TIME_COLLISION),
@@ -118,7 +118,10 @@ def eval_in_training(run: RunHistory) -> Episode | None:
 
 
 RULES = (
-    error("MOD001", "model.no-gradient", "A part of the network without a gradient")(
+    error_rule(
+        "MOD001",
+        "model.no-gradient",
+        "A part of the network without a gradient",
         what="Every parameter of a block has a gradient of exactly zero, step after step, while others learn.",
         why="It stays as it was initialised: capacity is lost, and in an embedding the timestep or the label.",
         similar="A zero output layer gives zeros below it in the first step only. Dead units give small gradients, not "
@@ -126,12 +129,15 @@ RULES = (
         limits="Single dead layers within a block that learns; a block whose inputs are constant.",
         fix="The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, "
         "or remove them from the optimizer.",
-        needs=(Several(GRADIENT_NORM, ENOUGH + 1), GRADIENT_PART),
+        needs=(Several(GRADIENT_NORM, MIN_STEPS + 1), GRADIENT_PART),
         detect=dead_parts,
         explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
         "precision. model.bounded",
     ),
-    error("MOD002", "model.zero-init", "A network of zeros")(
+    error_rule(
+        "MOD002",
+        "model.zero-init",
+        "A network of zeros",
         what="Most weight matrices are zero, and get no gradient through each other.",
         why="Units stay the same for ever; only the last bias is learnt.",
         similar="A zero output layer alone is healthy: gradients pass it after one update.",
@@ -147,7 +153,10 @@ RULES = (
             "a zero output layer: one matrix alone, and all others get gradients after one update",
         ),
     ),
-    error("MOD003", "model.init-gain", "An initial output that is too large")(
+    error_rule(
+        "MOD003",
+        "model.init-gain",
+        "An initial output that is too large",
         what="The first prediction is many times larger than any target.",
         why="Hundreds of steps are spent on making it smaller, and may overflow.",
         similar="Images of another range make the output large as well. A learning rate acts after the first step.",
@@ -157,7 +166,10 @@ RULES = (
         detect=init_gain,
         explained_by="scale. data.nonfinite forward.noise-not-normal",
     ),
-    error("MOD004", "model.bounded-output", "An activation after the last layer")(
+    error_rule(
+        "MOD004",
+        "model.bounded-output",
+        "An activation after the last layer",
         what="The output cannot leave an interval, or one side of 0, whatever the last layer.",
         why="Noise and velocity reach beyond any such limit: the loss has a floor.",
         limits="Limits beyond 20.",
@@ -174,7 +186,10 @@ RULES = (
         ),
         explained_by="model.dead model.batch-coupling model.zero-init",
     ),
-    error("MOD005", "model.dead-units", "Dead units")(
+    error_rule(
+        "MOD005",
+        "model.dead-units",
+        "Dead units",
         what="Most units of a layer are 0 for every sample.",
         why="They have no gradient and stay at 0.",
         similar="Units that are 0 for some samples are healthy.",
@@ -183,13 +198,16 @@ RULES = (
         needs=(checks.NETWORK_SILENT,),
         detect=on_latest(
             {checks.NETWORK_SILENT: "0", checks.NETWORK_SUNK: "0"},
-            lambda silent, sunk: silent > SILENT or sunk > SILENT,
+            lambda silent, sunk: silent > MAX_SILENT_SHARE or sunk > MAX_SILENT_SHARE,
             lambda silent, sunk: f"In one layer {np.fmax(silent, sunk):.0%} of the units are 0 for every sample.",
             "a zero output layer: units before it are not 0",
         ),
         explained_by="model.zero-init scale.",
     ),
-    warning("MOD006", "model.dropout", "Too much dropout")(
+    warning_rule(
+        "MOD006",
+        "model.dropout",
+        "Too much dropout",
         what="A dropout of 0.6 or more.",
         why="The network that is trained is a small part of the one that samples.",
         limits="Dropout that is not a module of torch.nn.",
@@ -197,18 +215,21 @@ RULES = (
         needs=(checks.NETWORK_DROPOUT,),
         detect=on_latest(
             {checks.NETWORK_DROPOUT: "0 to 0.3"},
-            lambda share: not share < DROPPED,
+            lambda share: not share < MAX_DROPPED_SHARE,
             "The dropout is {:g}: denoisers use 0 to 0.3.",
         ),
     ),
-    error("MOD007", "model.blind-to-timestep", "The timestep does not reach the output")(
+    error_rule(
+        "MOD007",
+        "model.blind-to-timestep",
+        "The timestep does not reach the output",
         what="The output stays the same, to the last bit, at every timestep.",
         why="One prediction has to fit every noise level: blurred, noisy samples and a slightly high loss.",
         similar="An embedding that collapsed changes the output a little.",
         fix="Add the embedding in every block, and look for a multiplication by zero or a detach().",
         needs=((checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),),
         detect=on_episode(
-            lambda run: run.silent(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
+            lambda run: run.no_response(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
             "The output is the same at every timestep, even after a few updates: the network cannot know how much "
             "noise there is.",
             "a zero output layer: updates have moved it",
@@ -216,7 +237,10 @@ RULES = (
         ),
         explained_by="model.zero-init model.bounded model.dead model.embedding timesteps.not-passed-on",
     ),
-    warning("MOD008", "model.embedding-collapsed", "Timestep embeddings that are all alike")(
+    warning_rule(
+        "MOD008",
+        "model.embedding-collapsed",
+        "Timestep embeddings that are all alike",
         what="The embeddings of the first and the last timestep are nearly the same vector.",
         why="The network can hardly tell noise levels apart.",
         similar="A network that ignores its timestep does not respond at all.",
@@ -226,7 +250,10 @@ RULES = (
         needs=(checks.NETWORK_TIME_COLLISION,),
         detect=embedding_collapsed,
     ),
-    error("MOD009", "model.batch-coupling", "Samples that depend on each other")(
+    error_rule(
+        "MOD009",
+        "model.batch-coupling",
+        "Samples that depend on each other",
         what="One image of a batch changes the outputs for the others.",
         why="Samples depend on the rest of their batch; the batch size becomes part of the model.",
         similar="Batch norm couples samples in training only.",
@@ -239,7 +266,10 @@ RULES = (
             "batch norm: in evaluation mode it does not do that",
         ),
     ),
-    error("MOD010", "model.nonfinite", "Outputs that are not finite")(
+    error_rule(
+        "MOD010",
+        "model.nonfinite",
+        "Outputs that are not finite",
         what="The output is NaN or infinite for finite images.",
         why="The step is lost, or every weight.",
         similar="NaN in the images comes before the network.",
@@ -249,7 +279,10 @@ RULES = (
         explained_by="accumulation. lr. scale. loss.weight optimizer. loss.sign data.nonfinite precision. "
         "model.init-gain",
     ),
-    warning("MOD011", "model.frozen", "Frozen parts in the optimizer")(
+    warning_rule(
+        "MOD011",
+        "model.frozen",
+        "Frozen parts in the optimizer",
         what="The optimizer holds parameters that do not require a gradient.",
         why="They stay as they were initialised, though they were meant to learn.",
         similar="Parts that are frozen on purpose are not in the optimizer.",
@@ -258,7 +291,10 @@ RULES = (
         needs=(checks.OPTIMIZER_FROZEN,),
         detect=frozen,
     ),
-    error("MOD012", "model.skip-cut", "Inputs of a layer that are always zero")(
+    error_rule(
+        "MOD012",
+        "model.skip-cut",
+        "Inputs of a layer that are always zero",
         what="A part of the inputs of a layer is zero for every sample: a skip connection that is cut.",
         why="Details never reach the decoder: blurred samples, a loss that stays high at low noise.",
         similar="A network that is too small has no zero inputs. Units that have died are model.dead-units.",
@@ -267,14 +303,17 @@ RULES = (
         needs=(checks.NETWORK_UNUSED,),
         detect=on_latest(
             {checks.NETWORK_UNUSED: "0"},
-            lambda share: not share < UNUSED,
+            lambda share: not share < MAX_UNUSED_SHARE,
             "One layer never uses {:.0%} of its inputs: they are zero for every sample, as where a skip connection is "
             "cut or filled with zeros.",
             "a zero output layer: layers have zero weights then, not zero inputs",
         ),
         explained_by="model.blind model.dead model.zero-init model.bounded",
     ),
-    error("MDE001", "mode.eval-in-training", "Trained in evaluation mode")(
+    error_rule(
+        "MDE001",
+        "mode.eval-in-training",
+        "Trained in evaluation mode",
         what="The model is in eval() while it is trained, and has layers for which that matters.",
         why="Dropout does nothing, and batch norm keeps statistics that no longer fit.",
         similar="Networks without such layers are not affected.",
@@ -289,7 +328,10 @@ RULES = (
             evidence={checks.MODE_TRAINING: "1"},
         ),
     ),
-    error("MDE002", "mode.train-in-sampling", "Sampled in training mode")(
+    error_rule(
+        "MDE002",
+        "mode.train-in-sampling",
+        "Sampled in training mode",
         what="The sampler switches the network to train().",
         why="Dropout stays on: noisy samples that differ from call to call.",
         limits="Samplers that leave the mode as it is, and are given a network in training mode.",

@@ -9,19 +9,28 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Detector, error, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import (
+    Detection,
+    Detector,
+    error_rule,
+    first_of,
+    on_count,
+    on_episode,
+    on_latest,
+    warning_rule,
+)
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 
-SOME = 0.05  # of the samples
-ROUGH = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
+SOME_SAMPLES_SHARE = 0.05  # of the samples
+ROUGH_SHARE = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
 FEW_KINDS = 0.25  # of the timesteps that uniform draws would find; logit-normal draws find 0.8
-GAP, FEW = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
+MAX_GAP, FEW_DRAWS = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
 CERTAIN = 6.0  # standard errors, at the least
 
 
 def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     """Which of the causes in the noising it is; exactly one of them."""
-    episode = run.episode(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME))
+    episode = run.episode(checks.FORWARD_WRONG, lambda numbers: ~(numbers <= SOME_SAMPLES_SHARE))
     if episode is None:
         return None
     at = partial(run.median, episode=episode)
@@ -32,7 +41,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     if at(checks.FORWARD_RESIDUAL) <= checks.FORWARD_LIMIT:
         if at(checks.FORWARD_ORDER) < min(0.005, 0.2 * at(checks.FORWARD_ORDER_ERROR)):
             return "shuffled", episode
-        if at(checks.FORWARD_ROUGH) < ROUGH:
+        if at(checks.FORWARD_ROUGH) < ROUGH_SHARE:
             return "other-schedule", episode
     return "not-the-formula", episode
 
@@ -104,7 +113,7 @@ def gap_in_times(run: RunHistory) -> Detection | None:
             ("a batch that shares one timestep: it counts as one draw",),
             confidence=0.999,
         )
-    if gap < GAP or drawn < (FEW if gap < 0.25 else 200):
+    if gap < MAX_GAP or drawn < (FEW_DRAWS if gap < 0.25 else 200):
         return None
     low, high = run.latest(checks.STREAM_TIMES_LOWEST), run.latest(checks.STREAM_TIMES_HIGHEST)
     return Detection(
@@ -161,7 +170,10 @@ def _undeclared(detect: Detector) -> Detector:
 TABLE = "Use the schedule of the sampler: scheduler.add_noise(x0, noise, t)."
 
 RULES = (
-    error("FOR001", "forward.other-schedule", "Noised by another schedule")(
+    error_rule(
+        "FOR001",
+        "forward.other-schedule",
+        "Noised by another schedule",
         what="x_t = a·x0 + b·noise holds, with other a and b than the declared table has at t.",
         why="The network learns noise levels that the sampler never uses: good loss, bad samples.",
         similar="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
@@ -175,7 +187,10 @@ RULES = (
         ),
         explained_by="scale.integer forward.noise-repeated timesteps.out-of-range",
     ),
-    error("FOR002", "forward.clamped", "Noised images are clamped")(
+    error_rule(
+        "FOR002",
+        "forward.clamped",
+        "Noised images are clamped",
         what="Many values of x_t are exactly at its limits.",
         why="At high noise most of it is cut off, and cannot be predicted.",
         similar="Clamping the clean images is right, and leaves x_t alone.",
@@ -194,7 +209,10 @@ RULES = (
         ),
         explained_by="scale.integer",
     ),
-    error("FOR003", "forward.no-noise", "No noise in the noised images")(
+    error_rule(
+        "FOR003",
+        "forward.no-noise",
+        "No noise in the noised images",
         what="x_t holds no noise at any timestep.",
         why="There is nothing to remove, and sampling begins from pure noise.",
         similar="A wrong schedule has little noise at small t only.",
@@ -212,7 +230,10 @@ RULES = (
         ),
         explained_by="scale.integer scale.range-0-255",
     ),
-    error("FOR004", "forward.not-the-formula", "Noised images with another formula")(
+    error_rule(
+        "FOR004",
+        "forward.not-the-formula",
+        "Noised images with another formula",
         what="x_t is no mixture of the image and the noise that were passed, or the network is shown something else.",
         why="What is learnt is not what is sampled.",
         similar="A wrong table is a mixture in wrong proportions.",
@@ -230,7 +251,10 @@ RULES = (
         ),
         explained_by="scale.integer data.nonfinite",
     ),
-    error("FOR005", "forward.noise-not-normal", "Noise that is not normal")(
+    error_rule(
+        "FOR005",
+        "forward.noise-not-normal",
+        "Noise that is not normal",
         what="Mean, deviation or kurtosis of the noise are not those of a standard normal.",
         why="Sampling begins from a standard normal, which the network then has never seen.",
         similar="Offset noise moves the mean of single images, not of all of them.",
@@ -240,7 +264,10 @@ RULES = (
         detect=not_normal,
         explained_by="forward.noise-repeated",
     ),
-    error("FOR006", "forward.noise-repeated", "The same noise again")(
+    error_rule(
+        "FOR006",
+        "forward.noise-repeated",
+        "The same noise again",
         what="Noise comes back from step to step, or is the same for all samples of a batch or all pixels of an image.",
         why="The network memorises that noise: the loss falls fast, and samples fail.",
         similar="The same images in every batch, or the same timesteps, are reported by their own names.",
@@ -258,7 +285,10 @@ RULES = (
             ),
         ),
     ),
-    error("FOR007", "forward.input-not-scaled", "The network's input is not scaled by c_in")(
+    error_rule(
+        "FOR007",
+        "forward.input-not-scaled",
+        "The network's input is not scaled by c_in",
         what="EDM: the network is called with x_t itself, or with another multiple of it than c_in·x_t.",
         why="Its input has a deviation of σ, up to 80, and samplers show it one of 1.",
         similar="A variance-exploding process with another target than EDM's may be shown x_t as it is.",
@@ -280,7 +310,10 @@ RULES = (
         ),
         explained_by="forward.other forward.not-the forward.no-noise forward.clamped timesteps.",
     ),
-    error("TIM008", "timesteps.scaled", "Times that are scaled twice")(
+    error_rule(
+        "TIM008",
+        "timesteps.scaled",
+        "Times that are scaled twice",
         what="Flow matching: the network is told a million times the noise, or a thousandth of it.",
         why="Embeddings are made for times up to 1 or up to 1,000.",
         similar="t, 1,000·t and any other function of the noise within that range are healthy.",
@@ -294,7 +327,10 @@ RULES = (
         ),
         explained_by="model.embedding",
     ),
-    warning("TIM009", "timesteps.density-swapped", "P_mean and P_std are swapped")(
+    warning_rule(
+        "TIM009",
+        "timesteps.density-swapped",
+        "P_mean and P_std are swapped",
         what="log σ has a mean of 1.2 and a deviation of 1.2: EDM's P_mean = −1.2 and P_std = 1.2 the wrong way round.",
         why="Hardly any sample has little noise: details are never learnt.",
         similar="Latents and videos are trained with means of −0.4 to 1, and other deviations.",
@@ -308,7 +344,10 @@ RULES = (
             also=(checks.MIXTURE_DRAWS,),
         ),
     ),
-    error("TIM001", "timesteps.gap", "Timesteps that are never drawn")(
+    error_rule(
+        "TIM001",
+        "timesteps.gap",
+        "Timesteps that are never drawn",
         what="A part of the schedule is never trained.",
         why="Samples pass through all of it: they fail where nothing was learnt.",
         similar="Draws that favour the middle still reach the ends.",
@@ -318,7 +357,10 @@ RULES = (
         detect=gap_in_times,
         explained_by="timesteps.repeated timesteps.constant forward.noise-repeated timesteps.out-of-range",
     ),
-    error("TIM002", "timesteps.shuffled", "Timesteps of other samples")(
+    error_rule(
+        "TIM002",
+        "timesteps.shuffled",
+        "Timesteps of other samples",
         what="The noise levels of a batch are right, but belong to other samples than the timesteps say.",
         why="The network gets a wrong noise level for every image and learns to ignore it.",
         similar="A wrong schedule has wrong levels in the right order.",
@@ -331,7 +373,10 @@ RULES = (
         ),
         explained_by="timesteps.out-of-range",
     ),
-    error("TIM003", "timesteps.repeated", "The same timesteps again")(
+    error_rule(
+        "TIM003",
+        "timesteps.repeated",
+        "The same timesteps again",
         what="The timesteps of a step are those of a step before, all of them.",
         why="Only these noise levels are learnt.",
         similar="A constant timestep is the same within the batch too.",
@@ -339,7 +384,10 @@ RULES = (
         needs=(checks.STREAM_TIMES_AGAIN,),
         detect=times_repeated,
     ),
-    error("TIM004", "timesteps.constant", "One timestep for everything")(
+    error_rule(
+        "TIM004",
+        "timesteps.constant",
+        "One timestep for everything",
         what="Every sample of every step has the same timestep.",
         why="Only one noise level is learnt.",
         similar="One timestep for a batch, another for the next, is slow but healthy.",
@@ -353,14 +401,20 @@ RULES = (
             step=0,
         ),
     ),
-    error("TIM005", "timesteps.out-of-range", "Timesteps that the schedule does not have")(
+    error_rule(
+        "TIM005",
+        "timesteps.out-of-range",
+        "Timesteps that the schedule does not have",
         what="Timesteps below 0 or beyond the end of the table.",
         why="A negative index is another noise level; one beyond the end an error.",
         fix="torch.randint(0, timesteps, …).",
         needs=(checks.STREAM_TIMES_OUTSIDE,),
         detect=out_of_range,
     ),
-    error("TIM006", "timesteps.not-passed-on", "The network gets another timestep")(
+    error_rule(
+        "TIM006",
+        "timesteps.not-passed-on",
+        "The network gets another timestep",
         what="The order of the timesteps in the call of the network is not that of the timesteps of x_t.",
         why="The network cannot know the noise level.",
         similar="Scaled timesteps, or sigmas, keep the order. A network that ignores its timestep is called correctly.",
@@ -374,7 +428,10 @@ RULES = (
             evidence={checks.TIMESTEPS_PASSED_ON: "1"},
         ),
     ),
-    error("TIM007", "timesteps.not-the-noise", "A time that does not follow the noise")(
+    error_rule(
+        "TIM007",
+        "timesteps.not-the-noise",
+        "A time that does not follow the noise",
         what="The network's time is no function of the noise in its input.",
         why="The network is shown a wrong noise level, and learns to ignore it.",
         similar="Any function that rises or falls with the noise is healthy: t, 1 − t, sigma, log-SNR.",

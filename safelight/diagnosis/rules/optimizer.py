@@ -6,24 +6,24 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, error, first_of, on_count, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Detection, error_rule, first_of, on_count, on_episode, on_latest, warning_rule
 from safelight.diagnosis.rules.loss.gradient import is_plain
 from safelight.diagnosis.run_history import Episode, ReadingName, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS, REFUSED, UPDATE_RATIO
 
-STILL = 3  # updates
-PULLED, USUAL_DECAY = 3.0, 0.2  # times the gradient; settings in use are 0 to 0.1
-OFTEN = 0.1  # of the steps
-USUAL, RISEN = 16, 1.1  # steps; times their loss
+MIN_STILL_UPDATES = 3
+PULL_FACTOR, USUAL_DECAY = 3.0, 0.2  # times the gradient; settings in use are 0 to 0.1
+FREQUENT_SHARE = 0.1  # of the steps
+USUAL_STEPS, RISE_FACTOR = 16, 1.1  # steps; times their loss
 AGAINST = -0.1  # cosine of gradient and update; Adam has 0.05 to 0.6, with momentum a little below 0 for a while
-EXPLAINED = 0.995  # of the gradient, by that of the step before and its own
-CARRIED = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
+EXPLAINED_SHARE = 0.995  # of the gradient, by that of the step before and its own
+CARRIED_SHARE = 0.5  # of the gradient of the step before, over the new one; cleared gradients have 0, kept ones 1
 BASE = 0.1  # of the network: norms and the like are less
 OTHER = 0.05  # of the update's length
-ROUNDING = 0.01  # of it: steps of a weight by itself are a few of its last digits
-FAST = 2e-4  # of the weights per step: half of them are gone after 3,500
+ROUNDING_SHARE = 0.01  # of it: steps of a weight by itself are a few of its last digits
+FAST_DECAY = 2e-4  # of the weights per step: half of them are gone after 3,500
 COUNTED = ("refused updates: they are not counted", "a learning rate of 0: those steps are not counted")
-DECAYED = 0.2  # of the update that is decay; healthy runs have 0.001 to 0.1
+DECAYED_SHARE = 0.2  # of the update that is decay; healthy runs have 0.001 to 0.1
 
 
 def cleared_without_step(run: RunHistory) -> Detection | None:
@@ -54,7 +54,7 @@ def sample_parameter_still(run: RunHistory) -> Episode | None:
     """Exact, by the small tensor that is watched at every step, since the last update that was repeated on copies."""
     steps, moved = run.series(checks.SAMPLE_PARAMETER_MOVED)
     due = _is_due(run, steps, checks.SAMPLE_PARAMETER_GRADIENT)
-    episode = episode_of(steps[due], moved[due] == 0, STILL)
+    episode = episode_of(steps[due], moved[due] == 0, MIN_STILL_UPDATES)
     looked = run.steps(checks.UPDATE_MOVED)
     return episode if episode is not None and (not len(looked) or looked[-1] < episode.first) else None
 
@@ -108,13 +108,13 @@ def carried_over(run: RunHistory) -> Episode | None:
     steps, carried = run.series(checks.REPLAY_CARRIED)
     explained = run.at(checks.REPLAY_EXPLAINED, steps)
     # The gradient of a plain loss is known exactly; of a weighted one only nearly, and two looks have to agree.
-    near, sure, looks = (1 - CARRIED, EXPLAINED, 1) if is_plain(run) else (0.15, 0.98, 2)
+    near, sure, looks = (1 - CARRIED_SHARE, EXPLAINED_SHARE, 1) if is_plain(run) else (0.15, 0.98, 2)
     return episode_of(steps, (np.abs(carried - 1) < near) & (explained > sure), looks)
 
 
 no_zero_grad = first_of(
     on_episode(  # exact, where it can be seen: a gradient was there before that of the first backward pass came
-        lambda run: run.episode(checks.SAMPLE_PARAMETER_CARRIED, lambda numbers: numbers == 1, STILL),
+        lambda run: run.episode(checks.SAMPLE_PARAMETER_CARRIED, lambda numbers: numbers == 1, MIN_STILL_UPDATES),
         "At {episode.looks} steps the gradient of the step before was still there when the new one came: gradients are "
         "never cleared, and every update repeats all earlier ones.",
         "accumulation: only the first backward pass after an update counts",
@@ -147,7 +147,8 @@ def missing_parameters(run: RunHistory) -> Detection | None:
 def maximizes(run: RunHistory) -> Detection | None:
     steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
     flagged = run.latest(checks.OPTIMIZER_MAXIMIZE, 0.0) == 1
-    first = steps < (steps[0] + STILL if len(steps) else 0)  # later, momentum may point the other way for a while
+    # Later, momentum may point the other way for a while.
+    first = steps < (steps[0] + MIN_STILL_UPDATES if len(steps) else 0)
     episode = episode_of(steps[first], aligned[first] < -0.3) or _against(run)
     if not flagged and episode is None:
         return None
@@ -165,12 +166,12 @@ def _against(run: RunHistory) -> Episode | None:
     has risen. One of these alone may be momentum."""
     steps, aligned = run.series(checks.UPDATE_ALIGNMENT)
     episode = episode_of(steps, aligned < AGAINST, 2)
-    tenths = np.zeros(0) if episode is None else run.during(checks.SEARCH["0.1"], episode)
+    tenths = np.zeros(0) if episode is None else run.during(checks.LINE_SEARCH_RATIO["0.1"], episode)
     if episode is None or not len(tenths) or not (tenths > 1).all():
         return None
     places, losses = run.series(LOSS)
-    before, since = losses[places < episode.first][-USUAL:], losses[places >= episode.first]
-    risen = len(before) > 0 and len(since) > 0 and not np.median(since) <= RISEN * np.median(before)
+    before, since = losses[places < episode.first][-USUAL_STEPS:], losses[places >= episode.first]
+    risen = len(before) > 0 and len(since) > 0 and not np.median(since) <= RISE_FACTOR * np.median(before)
     return episode if risen else None
 
 
@@ -179,7 +180,7 @@ def weight_decay(run: RunHistory) -> Detection | None:
     pulls = run.numbers(checks.UPDATE_DECAY_PULL)[1:]
     if len(steps) < 2:
         return None
-    if len(pulls) >= 2 and (pull := float(np.median(pulls))) > PULLED:
+    if len(pulls) >= 2 and (pull := float(np.median(pulls))) > PULL_FACTOR:
         return Detection(
             int(steps[0]),
             f"The weight decay of {run.latest(checks.OPTIMIZER_WEIGHT_DECAY):g}, which this optimizer adds to the "
@@ -187,12 +188,13 @@ def weight_decay(run: RunHistory) -> Detection | None:
             run.evidence_of({checks.UPDATE_DECAY_PULL: "below 1", checks.OPTIMIZER_WEIGHT_DECAY: "0 to 0.01"}),
         )
     decay = run.latest(checks.UPDATE_DECAY, run.latest(checks.OPTIMIZER_WEIGHT_DECAY, 0.0))
-    if run.latest(checks.SEARCH_RATE, 0.0) * decay < FAST or not decay > USUAL_DECAY:  # else the rate is high
+    # Else the rate is high.
+    if run.latest(checks.LINE_SEARCH_RATE, 0.0) * decay < FAST_DECAY or not decay > USUAL_DECAY:
         return None
     first, share = int(steps[0]), float(np.median(shares))
-    if not share > DECAYED:
-        episode = episode_of(steps, shares > DECAYED, 2)
-        if episode is None or episode.over is not None:
+    if not share > DECAYED_SHARE:
+        episode = episode_of(steps, shares > DECAYED_SHARE, 2)
+        if episode is None or episode.ended_at is not None:
             return None
         first, share = episode.first, float(shares[-1])
     return Detection(
@@ -214,10 +216,10 @@ def cleared_before_step(run: RunHistory) -> Detection | None:
         "Gradients came out of the backward pass, and were gone at the optimizer's step: they are cleared in between.",
         (
             run.evidence(checks.SAMPLE_PARAMETER_BACKWARD, "above 0", episode.last),
-            Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),
+            Evidence(GRADIENT_NORM.name, 0.0, healthy_range="above 0"),
         ),
         ("a loss that does not reach the network: gradients did come",),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -225,7 +227,7 @@ def only_decays(run: RunHistory) -> Episode | None:
     """Exact: at the first updates the weights decay as set, to the last digit, and do not change otherwise."""
     steps, errors = run.series(checks.UPDATE_ERROR)
     shares = run.at(checks.UPDATE_DECAY_SHARE, steps)
-    return episode_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING), 2)
+    return episode_of(steps, (errors > OTHER) & (np.abs(shares - 1) < ROUNDING_SHARE), 2)
 
 
 def moves_otherwise(run: RunHistory) -> Episode | None:
@@ -237,7 +239,7 @@ def changed_between(run: RunHistory) -> Detection | None:
     """Exact: weights were not what the update before had left. Only at a few steps: a method that does so on purpose
     does it at every one."""
     count, looked = len(run.steps(checks.SAMPLE_PARAMETER_CHANGED)), len(run.steps(GRADIENT_NORM))
-    return changes(run) if count <= max(1, OFTEN * looked) else None
+    return changes(run) if count <= max(1, FREQUENT_SHARE * looked) else None
 
 
 changes = on_count(
@@ -248,7 +250,10 @@ changes = on_count(
 )
 
 RULES = (
-    error("OPT001", "optimizer.no-update", "Gradients, and weights that do not move")(
+    error_rule(
+        "OPT001",
+        "optimizer.no-update",
+        "Gradients, and weights that do not move",
         what="Updates with a gradient and a learning rate leave every weight as it was, to the last bit.",
         why="Nothing is learnt, and the loss looks like a plateau.",
         similar="A converged run still moves its weights. With loss.detached (LOS002) there is no gradient either.",
@@ -259,7 +264,10 @@ RULES = (
         detect=no_update,
         explained_by="precision.lost optimizer.other-parameters lr.zero optimizer.zeroed loss.detached",
     ),
-    error("OPT002", "optimizer.no-zero-grad", "Gradients are never cleared")(
+    error_rule(
+        "OPT002",
+        "optimizer.no-zero-grad",
+        "Gradients are never cleared",
         what="The gradient of a step holds that of the step before.",
         why="Every update repeats all earlier ones: the run drifts, then diverges.",
         similar="Accumulation clears after its update. Momentum is kept in the optimizer.",
@@ -269,7 +277,10 @@ RULES = (
         detect=no_zero_grad,
         explained_by="optimizer.missing optimizer.other",
     ),
-    error("OPT003", "optimizer.other-parameters", "An optimizer of another model")(
+    error_rule(
+        "OPT003",
+        "optimizer.other-parameters",
+        "An optimizer of another model",
         what="The optimizer holds none of the model's parameters.",
         why="This model is not trained.",
         fix="Make the optimizer after the model was copied, moved or wrapped, from its parameters().",
@@ -282,7 +293,10 @@ RULES = (
             step=0,
         ),
     ),
-    warning("OPT004", "optimizer.missing-parameters", "Parameters that no optimizer holds")(
+    warning_rule(
+        "OPT004",
+        "optimizer.missing-parameters",
+        "Parameters that no optimizer holds",
         what="Parts of the network require gradients and are in no group of the optimizer.",
         why="They stay as they were initialised.",
         similar="Parts that are frozen on purpose do not require gradients.",
@@ -292,7 +306,10 @@ RULES = (
         detect=missing_parameters,
         explained_by="optimizer.other-parameters",
     ),
-    warning("OPT009", "optimizer.base-trained", "The network beside its adapters is trained")(
+    warning_rule(
+        "OPT009",
+        "optimizer.base-trained",
+        "The network beside its adapters is trained",
         what="Adapters of low rank are in the network, and the weights that they adapt are trained as well.",
         why="The adapters alone, which are saved, do not hold what was learnt.",
         similar="A few layers that are trained beside adapters, such as norms, are a choice.",
@@ -307,7 +324,10 @@ RULES = (
             step=0,
         ),
     ),
-    error("OPT010", "optimizer.adapter-dead", "Adapters that cannot learn")(
+    error_rule(
+        "OPT010",
+        "optimizer.adapter-dead",
+        "Adapters that cannot learn",
         what="Both matrices of an adapter are 0.",
         why="Each of them is multiplied by the other: neither has a gradient, ever.",
         similar="Usually the second one is 0, and the first is not.",
@@ -320,7 +340,10 @@ RULES = (
             step=0,
         ),
     ),
-    warning("OPT011", "optimizer.frozen-changed", "Weights that are not trained have changed")(
+    warning_rule(
+        "OPT011",
+        "optimizer.frozen-changed",
+        "Weights that are not trained have changed",
         what="Weights that require no gradient are not what they were when the watch began.",
         why="What is frozen is not saved with adapters, and not expected to differ.",
         similar="Buffers, such as the statistics of batch norm, may change.",
@@ -333,7 +356,10 @@ RULES = (
             "swapped weights that were put back: they would be the same again",
         ),
     ),
-    error("OPT005", "optimizer.maximize", "An optimizer that maximises")(
+    error_rule(
+        "OPT005",
+        "optimizer.maximize",
+        "An optimizer that maximises",
         what="Updates point along the gradient instead of against it.",
         why="The loss is maximised.",
         similar="With a wrong sign of the loss the gradient is reversed, and the optimizer descends it.",
@@ -342,7 +368,10 @@ RULES = (
         detect=maximizes,
         explained_by="loss.sign precision.transient clipping.outlier",
     ),
-    error("OPT006", "optimizer.weight-decay", "Too much weight decay")(
+    error_rule(
+        "OPT006",
+        "optimizer.weight-decay",
+        "Too much weight decay",
         what="A large part of every update is decay.",
         why="Weights shrink until the network loses capacity: blurred samples.",
         limits="A decay that only shows after many thousand steps.",
@@ -353,7 +382,10 @@ RULES = (
         explained_by="lr.no-warmup loss.detached optimizer.zeroed optimizer.no-update precision. optimizer.other "
         "optimizer.missing lr.too-high lr.jump",
     ),
-    error("OPT007", "optimizer.zeroed-gradients", "Gradients are cleared before the update")(
+    error_rule(
+        "OPT007",
+        "optimizer.zeroed-gradients",
+        "Gradients are cleared before the update",
         what="Gradients come out of the backward pass and are gone at the optimizer's step.",
         why="Nothing is learnt.",
         similar="A detached loss gives no gradient in the first place.",
@@ -372,7 +404,10 @@ RULES = (
         ),
         explained_by="optimizer.other-parameters",
     ),
-    warning("OPT008", "optimizer.not-its-update", "Weights that are changed by something else")(
+    warning_rule(
+        "OPT008",
+        "optimizer.not-its-update",
+        "Weights that are changed by something else",
         what="The weights after a step are not what the optimizer computes from the same gradients.",
         why="Something else writes into the weights: a clamp, a second step, a stale copy.",
         similar="Rounding in half precision is reported as precision.lost-updates.",

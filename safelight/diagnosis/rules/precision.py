@@ -7,13 +7,13 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.definitions import STORM_STEPS, is_storm
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, error, on_episode, warning
-from safelight.diagnosis.rules.clipping import USUAL, first_spike
+from safelight.diagnosis.rule import Detection, Several, error_rule, on_episode, warning_rule
+from safelight.diagnosis.rules.clipping import USUAL_STEPS, first_spike
 from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LOSS, LOSS_SCALE, REFUSED
 
-VANISHED, MANY, LOST = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
+VANISHED_SHARE, MANY_VANISHED_SHARE, LOST_SHARE = 0.01, 0.1, 0.3  # shares of the gradient; fp32 has 0 and 0.0001
 
 
 def scale_halving(run: RunHistory) -> Detection | None:
@@ -43,7 +43,9 @@ def scale_halving(run: RunHistory) -> Detection | None:
 
 def vanished(run: RunHistory) -> Episode | None:
     half = run.episode(checks.PRECISION_HALF, lambda numbers: numbers == 1)
-    least = VANISHED if half is not None and run.latest(checks.PRECISION_SCALED, 0.0) == 0 else MANY
+    least = (
+        VANISHED_SHARE if half is not None and run.latest(checks.PRECISION_SCALED, 0.0) == 0 else MANY_VANISHED_SHARE
+    )
     cosines = run.numbers(checks.REPLAY_COSINE)
     if not len(cosines) or not float(np.median(cosines)) > 0.5:
         return None
@@ -52,7 +54,7 @@ def vanished(run: RunHistory) -> Episode | None:
 
 def lost_updates(run: RunHistory) -> Episode | None:
     half = max(run.latest(checks.OPTIMIZER_HALF_WEIGHTS, 0.0), run.latest(checks.UPDATE_COARSE, 0.0))
-    return None if half == 0 else run.episode(checks.UPDATE_LOST, lambda shares: shares > LOST, 2)
+    return None if half == 0 else run.episode(checks.UPDATE_LOST, lambda shares: shares > LOST_SHARE, 2)
 
 
 def transient(run: RunHistory) -> Detection | None:
@@ -71,7 +73,10 @@ def transient(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    error("PRE001", "precision.scale-halving", "A loss scale that is halved without end")(
+    error_rule(
+        "PRE001",
+        "precision.scale-halving",
+        "A loss scale that is halved without end",
         what="fp16 overflows at nearly every step, whatever the scale: activations of some layer exceed 65,504.",
         why="No update is made, and nothing is learnt.",
         similar="A few halvings at the start are the search for the scale. A NaN that does not come from fp16 is not "
@@ -83,7 +88,10 @@ RULES = (
         detect=scale_halving,
         logs=LogNeed("every step"),
     ),
-    error("PRE002", "precision.no-scaler", "fp16 without a loss scale")(
+    error_rule(
+        "PRE002",
+        "precision.no-scaler",
+        "fp16 without a loss scale",
         what="Gradients that fp16 cannot hold are rounded to zero.",
         why="Layers with small gradients stop learning.",
         similar="A clipped gradient is small and not zero.",
@@ -100,7 +108,10 @@ RULES = (
             can_end=False,
         ),
     ),
-    error("PRE003", "precision.lost-updates", "Updates that are rounded away")(
+    error_rule(
+        "PRE003",
+        "precision.lost-updates",
+        "Updates that are rounded away",
         what="Weights of 16 bits do not move, because updates are smaller than their rounding.",
         why="The training stops long before it has converged.",
         similar="Without any update (OPT001) no weight moves at all.",
@@ -115,13 +126,16 @@ RULES = (
             latest={checks.UPDATE_LOST: "below 0.01", checks.UPDATE_COARSE: "0"},
         ),
     ),
-    warning("PRE004", "precision.transient", "A spike of the gradient alone")(
+    warning_rule(
+        "PRE004",
+        "precision.transient",
+        "A spike of the gradient alone",
         what="One gradient is many times larger than all before, though the error of its batch is as usual.",
         why="One such update can undo the training.",
         similar="A bad batch has a large error as well.",
         limits="Errors within a few times of the usual.",
         fix="With --heal the step is repeated. If it happens often, test the machine's memory.",
-        needs=(Several(GRADIENT_NORM, USUAL + 1), LOSS),
+        needs=(Several(GRADIENT_NORM, USUAL_STEPS + 1), LOSS),
         detect=transient,
         explained_by="lr.jump lr.too-high lr.no-warmup data. scale. optimizer. loss.weighting",
     ),

@@ -6,11 +6,11 @@ from functools import partial
 
 from safelight import checks
 from safelight.checks import PREDICTIONS, SCHEDULES, TIMES_TOLD
-from safelight.diagnosis.rule import Detection, error, first_of
+from safelight.diagnosis.rule import Detection, error_rule, first_of
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 FEWEST_CALLS = 5  # one or two steps miss the answer, even if they are correct
-USUAL: HealthyRanges = {
+HEALTHY_SAMPLER: HealthyRanges = {
     checks.SAMPLER_LEFT: "below 0.003",
     checks.SAMPLER_SCALE: "1",
     checks.SAMPLER_FIRST: "above 0.9",
@@ -33,7 +33,7 @@ def _kind(run: RunHistory) -> str | None:
     low, high = checks.CLOUD_SPREADS
     spread = run.latest(checks.SAMPLER_CLOUD_SPREAD, 1.0) if calls >= checks.CLOUD_CALLS else 1.0
     close = left <= checks.SAMPLER_LIMIT and checks.has_image_range(scale, shift)
-    late = run.latest(checks.SAMPLER_FIRST, 1.0) < checks.LATE
+    late = run.latest(checks.SAMPLER_FIRST, 1.0) < checks.LATE_START
     # Whether the network is given the number of the step instead of its timestep.
     counts = run.latest(checks.SAMPLER_HIGHEST_TIME) <= calls
     path = run.latest(checks.SAMPLER_PATH, 1.0)
@@ -61,7 +61,7 @@ def _kind(run: RunHistory) -> str | None:
         return "wrong" if counts else "starts-late"
     if not checks.START_SIZES[0] < run.latest(checks.SAMPLER_START, 1.0) < checks.START_SIZES[1]:
         return "wrong"
-    if path > checks.LARGEST_PATH:
+    if path > checks.MAX_PATH_RATIO:
         return "wrong" if counts else "other-schedule"
     return None if 0.1 < run.latest(checks.SAMPLER_SHARE, 0.5) < 0.9 else "wrong"
 
@@ -97,7 +97,7 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     return Detection(
         run.latest_step(checks.SAMPLER_CALLS),
         words[kind],
-        run.evidence_of(USUAL),
+        run.evidence_of(HEALTHY_SAMPLER),
         ("the model: the sampler was driven by an exact denoiser in its place",),
     )
 
@@ -108,7 +108,10 @@ OF_TRAINING = "target.against target.of-another target.not-a target.scaled forwa
 YIELDS = f"schedule.not-decreasing schedule.zero-snr schedule.signal-left scale. {OF_TRAINING}"
 
 RULES = (
-    error("SAM001", "sampler.last-noise", "Noise after the last step")(
+    error_rule(
+        "SAM001",
+        "sampler.last-noise",
+        "Noise after the last step",
         what=f"{WAY} It does, with noise on top.",
         why="Every sample is grainy, however good the model.",
         similar="A model that has not learnt small noise levels is grainy too; here the denoiser is exact.",
@@ -118,7 +121,10 @@ RULES = (
         detect=partial(detect_kind, kind="last-noise"),
         explained_by=YIELDS,
     ),
-    error("SAM002", "sampler.starts-late", "Sampling begins too late")(
+    error_rule(
+        "SAM002",
+        "sampler.starts-late",
+        "Sampling begins too late",
         what="The first timestep of the sampler is far from the last one of the schedule.",
         why="The network takes pure noise for a faint image: brightness and layout suffer.",
         similar="A schedule that leaves signal at its end is schedule.signal-left.",
@@ -128,7 +134,10 @@ RULES = (
         detect=partial(detect_kind, kind="starts-late"),
         explained_by=YIELDS,
     ),
-    error("SAM003", "sampler.clipped", "Samples are clipped")(
+    error_rule(
+        "SAM003",
+        "sampler.clipped",
+        "Samples are clipped",
         what="The sampler clamps to less than the data reach.",
         why="Strong values are lost at every step: washed-out samples.",
         limits="A limit beyond two thirds of the data's.",
@@ -137,7 +146,10 @@ RULES = (
         detect=partial(detect_kind, kind="clipped"),
         explained_by=YIELDS,
     ),
-    error("SAM004", "sampler.other-schedule", "Sampling with another schedule")(
+    error_rule(
+        "SAM004",
+        "sampler.other-schedule",
+        "Sampling with another schedule",
         what=f"{WAY} It does for another schedule, or the noise on the way is not that of the schedule.",
         why="Noise is removed too fast or too slowly: noisy or dull samples from a good loss.",
         similar="Training with another schedule is forward.other-schedule.",
@@ -146,7 +158,10 @@ RULES = (
         detect=partial(detect_kind, kind="other-schedule"),
         explained_by=f"{YIELDS} forward.other-schedule",
     ),
-    error("SAM005", "sampler.other-type", "The sampler expects another prediction")(
+    error_rule(
+        "SAM005",
+        "sampler.other-type",
+        "The sampler expects another prediction",
         what=f"{WAY} It does if the denoiser answers in another prediction type than declared.",
         why="Garbage from a good loss.",
         fix="Set prediction_type of the sampler to what is trained.",
@@ -154,7 +169,10 @@ RULES = (
         detect=partial(detect_kind, kind="other-type"),
         explained_by=f"target.other-type {OF_TRAINING}",
     ),
-    error("SAM007", "sampler.other-times", "The sampler tells the network other times")(
+    error_rule(
+        "SAM007",
+        "sampler.other-times",
+        "The sampler tells the network other times",
         what=f"{WAY} It does if the network is told other times than in training, or sees an input without c_in.",
         why="The network takes every input for one with another noise: noisy or dull samples from a good loss.",
         similar="Another schedule changes the noise, not what is said of it: sampler.other-schedule.",
@@ -164,7 +182,10 @@ RULES = (
         detect=first_of(partial(detect_kind, kind="other-times"), partial(detect_kind, kind="other-scale")),
         explained_by=f"{YIELDS} model.embedding",
     ),
-    error("SAM006", "sampler.wrong", "A sampler that misses a known answer")(
+    error_rule(
+        "SAM006",
+        "sampler.wrong",
+        "A sampler that misses a known answer",
         what=f"{WAY} It does not.",
         why="Samples are bad, however good the model.",
         similar="Known mistakes are reported by name: SAM001 to SAM005.",

@@ -11,7 +11,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Detector, first_of, warning
+from safelight.diagnosis.rule import Detection, Detector, first_of, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.diagnosis.sample_appearance import judge_appearance
 from safelight.diagnosis.sample_quality import Kind, SampleQuality, judge_samples
@@ -37,9 +37,9 @@ from safelight.words import lower_first
 LINEAR = 1.0  # the skill of the best linear filter: below it a network has not learnt enough to be called collapsed
 IN_A_ROW = 2  # evaluations; a healthy run on digits is past all of these at its second one
 AHEAD = 0.1  # of skill, by which raw weights are better than an EMA that is too long
-RISING = 1.02  # of the skill since the evaluation before: still improving
+RISING_SKILL_FACTOR = 1.02  # of the skill since the evaluation before: still improving
 UNEQUAL = 3.0  # times as many images in the largest class as in the smallest
-STRONG = 2.0  # guidance from which on variety is traded for likeness
+STRONG_GUIDANCE = 2.0  # guidance from which on variety is traded for likeness
 CAUSES = (
     "data. scale. conditioning. schedule. timesteps. forward. target. loss. model. optimizer. lr. ema. mode. "
     "precision. sampler. generalisation.missing-modes generalisation.overfitting"
@@ -58,7 +58,7 @@ class Evaluation:
     facts: dict[str, Any]
     quality: SampleQuality
     skill: float
-    """Of the EMA; NaN where it is not known."""
+    """The skill of the EMA; NaN if it is not known."""
     is_last: bool
     """Nothing is trained after it."""
 
@@ -93,8 +93,8 @@ def _judged(run: RunHistory, judge: Callable[[dict[str, Any]], SampleQuality], *
 def _skill(run: RunHistory, signal: Signal, step: int) -> float:
     """The newest at a step."""
     steps, numbers = run.series(signal)
-    known = numbers[steps <= step]
-    return float(known[-1]) if len(known) else math.nan
+    until_then = numbers[steps <= step]
+    return float(until_then[-1]) if len(until_then) else math.nan
 
 
 def on_evaluations(
@@ -130,7 +130,7 @@ def on_kind(kind: Kind, *signals: tuple[Signal, str], ruled_out: str) -> Detecto
             (*trained, ruled_out),
             confidence=0.99,
             fix=advise(run, found, kind),
-            over=episode.over,
+            ended_at=episode.ended_at,
         )
 
     return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe)
@@ -149,7 +149,7 @@ def on_appearance(kind: Kind, check: checks.Check, name: str) -> Detector:
             ("chance: real images were drawn as often, in sets of as many",),
             confidence=0.95,
             fix=_shorter_ema(run, latest),
-            over=episode.over,
+            ended_at=episode.ended_at,
         )
 
     return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe, appearances)
@@ -167,7 +167,7 @@ def _undertrained(run: RunHistory, found: Sequence[Evaluation], episode: Episode
         # How long somebody else's loop is trained, or tried, is a choice.
         severity="warning" if latest.is_last and run.config is not None else "info",
         fix=_shorter_ema(run, latest) or _longer(run),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -198,7 +198,7 @@ def advise(run: RunHistory, found: Sequence[Evaluation], kind: Kind) -> Fix | No
 
 
 def _is_improving(found: Sequence[Evaluation]) -> bool:
-    return len(found) > 1 and found[-1].skill > RISING * found[-2].skill
+    return len(found) > 1 and found[-1].skill > RISING_SKILL_FACTOR * found[-2].skill
 
 
 def _balance(run: RunHistory) -> Fix | None:
@@ -210,7 +210,7 @@ def _balance(run: RunHistory) -> Fix | None:
 
 
 def _less_guidance(run: RunHistory) -> Fix | None:
-    if run.config is None or not run.config.model.conditional or run.config.sample.guidance < STRONG:
+    if run.config is None or not run.config.model.conditional or run.config.sample.guidance < STRONG_GUIDANCE:
         return None
     text = f"Samples are drawn with a guidance of {run.config.sample.guidance:g}, which costs variety: use 1."
     return Fix(text, {"sample.guidance": 1.0}, "safe")
@@ -255,14 +255,14 @@ def describe_samples(run: RunHistory) -> str | None:
     these; None before anything was drawn."""
     looks, found = appearances(run)[-1:], evaluations(run)[-1:]
     newest = max((each.step for each in looks + found), default=None)
-    known = [each for each in found + looks if each.step == newest]
-    return next((each.quality.sentence for each in [each for each in looks if each.quality.kind] + known), None)
+    newest_ones = [each for each in found + looks if each.step == newest]
+    return next((each.quality.sentence for each in [each for each in looks if each.quality.kind] + newest_ones), None)
 
 
 NEEDS = (DENSITY, LARGEST_MODE, VARIETY)
 PIXELS = "Only gross faults are seen in pixels."
 RULES = (
-    warning("DIV001", "generalisation.crowded", "Samples crowd into one kind of image")(
+    warning_rule("DIV001", "generalisation.crowded", "Samples crowd into one kind of image", 
         what="One kind of image is far more frequent among samples than among real images.",
         why="The model has collapsed to what it draws most easily: the rest of the data is drawn too rarely.",
         similar="Where kinds are missing, all others become more frequent: that is generalisation.missing-kinds. A "
@@ -275,7 +275,7 @@ RULES = (
             ruled_out="bad images: these lie where real images do"),
         explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
-    warning("DIV002", "generalisation.missing-kinds", "Kinds of images missing among samples")(
+    warning_rule("DIV002", "generalisation.missing-kinds", "Kinds of images missing among samples", 
         what="Real images of some kinds have no samples near them, while those that are drawn look real.",
         why="The model has dropped part of the data.",
         similar="Labels that never come in training are generalisation.missing-modes. One kind that takes the place of "
@@ -287,7 +287,7 @@ RULES = (
             ruled_out="bad images: these lie where real images do"),
         explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
-    warning("DIV003", "generalisation.too-little-variety", "Samples vary too little")(
+    warning_rule("DIV003", "generalisation.too-little-variety", "Samples vary too little", 
         what="Samples look real and are too much alike: a handful of images again and again.",
         why="However many are drawn, there is little to see.",
         similar="Copies of training images are generalisation.copies: a model can copy with full variety.",
@@ -298,7 +298,7 @@ RULES = (
             ruled_out="bad images: these lie where real images do"),
         explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
-    warning("DIV004", "generalisation.vague", "Samples vague and alike")(
+    warning_rule("DIV004", "generalisation.vague", "Samples vague and alike", 
         what="Samples vary less than real images and keep to the middle between them: blurry, grey or shrunk.",
         why="The model draws averages of images instead of images.",
         similar="Noise on otherwise good samples can look the same to the features; the sampler's probes see it.",
@@ -309,7 +309,7 @@ RULES = (
             ruled_out="missing kinds: all of them are visited, and each is too narrow"),
         explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
-    warning("DIV005", "generalisation.no-better-than-gaussian", "Samples no better than a Gaussian")(
+    warning_rule("DIV005", "generalisation.no-better-than-gaussian", "Samples no better than a Gaussian", 
         what="Samples are as far from real images as random images that only share their mean and covariance.",
         why="They have colours and brightness of the data, and no shapes: mush.",
         similar="A network that has not learnt enough does the same: generalisation.undertrained. Here it denoises "
@@ -320,7 +320,7 @@ RULES = (
         detect=on_kind("mush", ruled_out="too few samples: both distances are taken from the same number"),
         explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
-    warning("DIV006", "generalisation.undertrained", "Samples of a network that has not learnt enough")(
+    warning_rule("DIV006", "generalisation.undertrained", "Samples of a network that has not learnt enough", 
         what="Samples are mush, vague or of few kinds, and the network denoises worse than a linear filter.",
         why="There is nothing to repair yet: it takes more training.",
         similar="A network that has learnt enough and draws few kinds has collapsed: generalisation.crowded and "
@@ -334,7 +334,7 @@ RULES = (
         ),
         explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
-    warning("DIV007", "generalisation.blank", "Blank samples")(
+    warning_rule("DIV007", "generalisation.blank", "Blank samples", 
         what="Samples have hardly any contrast: each is nearly one colour.",
         why="There is nothing to see in them, though the network denoises well.",
         similar="Samples that have contrast and are all the same are generalisation.alike.",
@@ -344,7 +344,7 @@ RULES = (
         detect=on_appearance("blank", checks.SAMPLES_CONTRAST, "contrast"),
         explained_by=CAUSES,
     ),
-    warning("DIV008", "generalisation.alike", "Samples that are all the same")(
+    warning_rule("DIV008", "generalisation.alike", "Samples that are all the same", 
         what="From different noise nearly the same image is drawn.",
         why="The model has collapsed, or the sampler does not use its noise.",
         similar="A handful of images again and again is generalisation.too-little-variety.",
@@ -354,7 +354,7 @@ RULES = (
         detect=on_appearance("alike", checks.SAMPLES_APART, "apart"),
         explained_by=CAUSES,
     ),
-    warning("DIV009", "generalisation.saturated", "Samples at the ends of the range")(
+    warning_rule("DIV009", "generalisation.saturated", "Samples at the ends of the range", 
         what="Far more values of samples are at an end of the range than of real images, or they are not finite.",
         why="Values left the range on the way and were cut off: flat areas in strong colours.",
         similar="A sampler that clips to less than the range is sampler.clipped.",
@@ -364,7 +364,7 @@ RULES = (
         detect=on_appearance("saturated", checks.SAMPLES_SATURATED, "saturated"),
         explained_by=CAUSES,
     ),
-    warning("DIV010", "generalisation.noisy", "Noisy samples")(
+    warning_rule("DIV010", "generalisation.noisy", "Noisy samples", 
         what="Neighbouring pixels of samples differ far more than those of real images.",
         why="Noise is left in them, or they are nothing but noise.",
         similar="A sampler that adds noise after its last step is sampler.last-noise.",
@@ -374,7 +374,7 @@ RULES = (
         detect=on_appearance("noisy", checks.SAMPLES_GRAIN, "grain"),
         explained_by=CAUSES,
     ),
-    warning("DIV011", "generalisation.colour-drift", "Colours or brightness of samples have drifted")(
+    warning_rule("DIV011", "generalisation.colour-drift", "Colours or brightness of samples have drifted", 
         what="The mean of a channel over all samples is further from that of real images than these are spread.",
         why="All samples are too dark, too bright or tinted.",
         similar="A schedule that leaves signal at its end does the same: schedule.signal-left.",

@@ -8,17 +8,18 @@ from collections.abc import Callable
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, error_rule, on_latest, warning_rule
 from safelight.diagnosis.run_history import HealthyRanges, RunHistory
 
 # Of images in [-1, 1] the lowest and highest numbers of a batch are -1 and 1, or nearly.
-NEAR = 0.03
-PICTURE, FAR = 3, 20.0  # dimensions of a batch of images; numbers that only integer pixels reach
-WIDE, NARROW = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
+RANGE_TOLERANCE = 0.03
+PICTURE_DIMENSIONS = 3  # dimensions of a batch of images
+INTEGER_PIXEL_REACH = 20.0  # numbers that only integer pixels reach
+WIDE_DEVIATION, NARROW_DEVIATION = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
 SIGMA_RATIO = 2.5  # between sigma_data and the deviation of the data
 # 1.3 is where `scale.outside` begins. Batches of photographs reach 2 to 3 deviations from their mean, digits 2, images
 # that were normalised for classifiers 2.7; thousands of normal numbers 3.8 and more.
-COLOURS, OUTSIDE, LONG_TAILS, FAR_OUT = 3, 1.3, 3.3, 4.0
+COLOURS, OUTSIDE_REACH, LONG_TAILS, FAR_OUT_REACH = 3, 1.3, 3.3, 4.0
 # EDM2 trains on latents of 0.5, others have 0.8 to 1.2; raw ones of Stable Diffusion 5.5, scaled twice 0.18. Means of
 # raw channels of usual autoencoders are at most 0.8 of their deviation away, and deviations within a factor of 3.
 LATENT_STD, OFFSET, UNEQUAL = (0.4, 2.0), 2.0, 10.0
@@ -28,15 +29,15 @@ LATENTS: HealthyRanges = {
     checks.CHANNEL_LOWEST: None,
     checks.CHANNEL_HIGHEST: None,
 }
-USUAL: HealthyRanges = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
+HEALTHY_BATCH: HealthyRanges = {checks.BATCH_LOWEST: "-1", checks.BATCH_HIGHEST: "1", checks.BATCH_STD: "0.3 to 1"}
 
 
 def _range(run: RunHistory) -> tuple[float, float, float, bool] | None:
     """(lowest, highest, deviation, whether images) of the first batches, as the network gets them."""
-    lows, highs, stds = (run.numbers(check)[:16] for check in USUAL)
+    lows, highs, stds = (run.numbers(check)[:16] for check in HEALTHY_BATCH)
     if not len(stds) or not np.isfinite([lows.min(initial=np.inf), highs.max(initial=-np.inf)]).all():
         return None
-    images = run.latest(checks.BATCH_DIMENSIONS, 4.0) > PICTURE and not is_latent(run)
+    images = run.latest(checks.BATCH_DIMENSIONS, 4.0) > PICTURE_DIMENSIONS and not is_latent(run)
     # Of most batches: one broken image is another cause.
     return float(np.median(lows)), float(np.median(highs)), float(np.median(stds)), images
 
@@ -48,13 +49,13 @@ def is_latent(run: RunHistory) -> bool:
     if declared in (0.0, 1.0):
         return checks.SPACES[int(declared)] == "latent"
     tails, channels = run.numbers(checks.BATCH_TAILS)[:16], run.latest(checks.BATCH_CHANNELS, 1.0)
-    if not len(tails) or run.latest(checks.BATCH_DIMENSIONS, 4.0) <= PICTURE:
+    if not len(tails) or run.latest(checks.BATCH_DIMENSIONS, 4.0) <= PICTURE_DIMENSIONS:
         return False
     reach = float(np.median(run.numbers(checks.BATCH_HIGHEST)[:16])) if len(run.steps(checks.BATCH_HIGHEST)) else 1.0
     far = float(np.median(tails))
     if channels > COLOURS:
-        return reach > OUTSIDE or far > LONG_TAILS
-    return reach > OUTSIDE and far > FAR_OUT
+        return reach > OUTSIDE_REACH or far > LONG_TAILS
+    return reach > OUTSIDE_REACH and far > FAR_OUT_REACH
 
 
 def wrong_latents(run: RunHistory) -> Detection | None:
@@ -97,57 +98,63 @@ def on_range(is_wrong: Callable[[RunHistory, float, float, float, bool], bool], 
         step = int(run.steps(checks.BATCH_LOWEST)[0])
         ruled_out = ("the noise and the schedule: they do not depend on the images",)
         decibels = 20 * math.log10(max(found[1], 1))
-        return Detection(step, summary.format(*found[:3], decibels), run.evidence_of(USUAL, step=0), ruled_out)
+        return Detection(step, summary.format(*found[:3], decibels), run.evidence_of(HEALTHY_BATCH, step=0), ruled_out)
 
     return detect
 
 
 def _is_0_1(run: RunHistory, low: float, high: float, _: float, images: bool) -> bool:
     halved = run.latest(checks.DATA_LOWEST, 0.0) < -0.2  # the dataset itself reaches below 0: the loop moved it
-    return low >= -NEAR and 0.4 < high <= 1 + NEAR and (images or halved)
+    return low >= -RANGE_TOLERANCE and 0.4 < high <= 1 + RANGE_TOLERANCE and (images or halved)
 
 
 def _is_0_255(_: RunHistory, low: float, high: float, *__: float) -> bool:
-    return high > FAR and low >= -NEAR * high
+    return high > INTEGER_PIXEL_REACH and low >= -RANGE_TOLERANCE * high
 
 
 def _is_of_wrong_scale(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
     flat = images and high - low < 0.3
     if is_latent(run):
         return False
-    return not _is_0_255(run, low, high) and (flat or not NARROW <= std <= WIDE)
+    return not _is_0_255(run, low, high) and (flat or not NARROW_DEVIATION <= std <= WIDE_DEVIATION)
 
 
 def _is_outside(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
     inside = low > -0.5 and high < 1.5 and high - low < 0.9 and not _is_0_1(run, low, high, std, images)
-    far = low < -FAR or (low < -NEAR and -high > FAR)
-    return images and (1.3 < max(abs(low), abs(high)) <= FAR or far or inside)
+    far = low < -INTEGER_PIXEL_REACH or (low < -RANGE_TOLERANCE and -high > INTEGER_PIXEL_REACH)
+    return images and (1.3 < max(abs(low), abs(high)) <= INTEGER_PIXEL_REACH or far or inside)
 
 
 NEEDED = "x / 127.5 - 1 for integer pixels, 2 * x - 1 for numbers in [0, 1]."
 WHY = "The schedule mixes noise of size 1 with the images: in another range the noise levels are wrong."
 
 RULES = (
-    warning("SCA001", "scale.range-0-1", "Images in [0, 1]")(
+    warning_rule(
+        "SCA001",
+        "scale.range-0-1",
+        "Images in [0, 1]",
         what="The training images are in [0, 1] instead of [-1, 1].",
         why=WHY,
         similar="Dark images in [-1, 1] reach down to -1.",
         limits="A model made for [0, 1] with a sampler of its own: ignore this warning.",
         fix=f"Scale once, before the loop: {NEEDED}",
-        needs=tuple(USUAL),
+        needs=tuple(HEALTHY_BATCH),
         detect=on_range(
             _is_0_1,
             "The images are in [{:.2g}, {:.2g}] instead of [-1, 1]: half of the range is never used, and samples are "
             "pale.",
         ),
     ),
-    error("SCA002", "scale.range-0-255", "Images in [0, 255]")(
+    error_rule(
+        "SCA002",
+        "scale.range-0-255",
+        "Images in [0, 255]",
         what="The training images are pixels from 0 to 255.",
         why=WHY,
         similar="A learning rate that is too high makes the loss large as well; here it is the data.",
         limits="Numbers below 20.",
         fix=f"Scale once, before the loop: {NEEDED}",
-        needs=tuple(USUAL),
+        needs=tuple(HEALTHY_BATCH),
         detect=on_range(
             _is_0_255,
             "The images are in [{0:.3g}, {1:.3g}] instead of [-1, 1]: the noise is negligible, as if the signal were "
@@ -155,7 +162,10 @@ RULES = (
         ),
         explained_by="data.shifted",
     ),
-    error("SCA003", "scale.integer", "Images of an integer type")(
+    error_rule(
+        "SCA003",
+        "scale.integer",
+        "Images of an integer type",
         what="The training images are of an integer type.",
         why="Noise is rounded away or wraps around.",
         similar="Scaled images that are stored as integers are converted before they get here.",
@@ -168,13 +178,16 @@ RULES = (
             "The images are integers: noise is rounded when it is added to them, or wraps around.",
         ),
     ),
-    warning("SCA004", "scale.wrong-std", "Data of a different scale than the noise")(
+    warning_rule(
+        "SCA004",
+        "scale.wrong-std",
+        "Data of a different scale than the noise",
         what="The standard deviation of the data is far from that of the noise.",
         why=WHY,
         similar="Images in [0, 255] are reported as such.",
         limits="Factors of less than two.",
         fix="Divide by the standard deviation of the data; for latents use the scaling factor of their autoencoder.",
-        needs=tuple(USUAL),
+        needs=tuple(HEALTHY_BATCH),
         detect=on_range(
             _is_of_wrong_scale,
             "The data have a standard deviation of {2:.3g}; schedules are made for about 0.5 to 1. Latents need the "
@@ -182,7 +195,10 @@ RULES = (
         ),
         explained_by="scale.range scale.integer data.blank data.nonfinite scale.outside",
     ),
-    warning("SCA006", "scale.sigma-data", "A sigma_data that is not that of the data")(
+    warning_rule(
+        "SCA006",
+        "scale.sigma-data",
+        "A sigma_data that is not that of the data",
         what="EDM: sigma_data is far from the standard deviation of the images.",
         why="c_in, c_skip and c_out then do not give inputs and targets of size 1, and samples have a wrong contrast.",
         similar="Two values of sigma_data in one loop are target.other-sigma-data.",
@@ -196,7 +212,10 @@ RULES = (
         ),
         explained_by="scale.range scale.integer scale.wrong-std scale.outside data. target.other-sigma-data",
     ),
-    warning("SCA007", "scale.latents", "Latents of another scale than the noise")(
+    warning_rule(
+        "SCA007",
+        "scale.latents",
+        "Latents of another scale than the noise",
         what="Latents whose deviation is far from 1, or whose channels are shifted or of unequal size.",
         why=WHY,
         similar="Pixels are judged by their range, which samplers clamp to.",
@@ -207,14 +226,17 @@ RULES = (
         detect=wrong_latents,
         explained_by="data.nonfinite data.blank scale.integer",
     ),
-    warning("SCA005", "scale.outside", "Images outside [-1, 1]")(
+    warning_rule(
+        "SCA005",
+        "scale.outside",
+        "Images outside [-1, 1]",
         what="Images that reach beyond [-1, 1], or fill only a part of it.",
         why="Samplers clamp to [-1, 1]: what lies outside can be learnt and never drawn.",
         similar="Noised images reach beyond; these are the clean ones.",
         limits="A little more than 1. Latents are checked by scale.latents: they are told by their channels and "
         'distribution, or by watch(…, space="latent").',
         fix=f"Use the plain range: {NEEDED} Means and deviations of ImageNet are for classifiers.",
-        needs=tuple(USUAL),
+        needs=tuple(HEALTHY_BATCH),
         detect=on_range(
             _is_outside,
             "The images are in [{:.3g}, {:.3g}] instead of [-1, 1], which samplers clamp to and images are made from.",

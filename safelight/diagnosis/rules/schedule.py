@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import error, on_latest, warning
+from safelight.diagnosis.rule import error_rule, on_latest, warning_rule
 
-LEFT = 0.01  # ᾱ at the end: linear has 4e-5, cosine 2e-9, Stable Diffusion's 0.0047
-FALLING = 0.5
+MAX_SIGNAL_LEFT = 0.01  # ᾱ at the end: linear has 4e-5, cosine 2e-9, Stable Diffusion's 0.0047
+MAX_FALLING_SHARE = 0.5
 
 
 def _describe_reversed(rising: float, falling: float, first: float, last: float) -> str:
@@ -19,7 +19,10 @@ def _describe_reversed(rising: float, falling: float, first: float, last: float)
 
 
 RULES = (
-    error("SCH001", "schedule.not-decreasing", "A reversed schedule")(
+    error_rule(
+        "SCH001",
+        "schedule.not-decreasing",
+        "A reversed schedule",
         what="The share of signal rises along the timesteps, or nearly all noise is added in the first ones.",
         why="Timesteps no longer go from little noise to much; what is learnt at t is used elsewhere.",
         similar="Betas near 1 at the end are healthy in a cosine schedule.",
@@ -28,14 +31,17 @@ RULES = (
         needs=(checks.SCHEDULE_RISING,),
         detect=on_latest(
             {checks.SCHEDULE_RISING: "0", checks.SCHEDULE_BETAS_FALLING: "0"},
-            lambda rising, falling, *_: not (rising <= 0 and falling <= FALLING),
+            lambda rising, falling, *_: not (rising <= 0 and falling <= MAX_FALLING_SHARE),
             _describe_reversed,
             "large betas at the end: cosine schedules reach 0.999 there, as they should",
             also=(checks.SCHEDULE_FIRST, checks.SCHEDULE_LAST),
             step=0,
         ),
     ),
-    warning("SCH002", "schedule.signal-left", "A schedule that ends too early")(
+    warning_rule(
+        "SCH002",
+        "schedule.signal-left",
+        "A schedule that ends too early",
         what="Much of the image is left at the last timestep.",
         why="Sampling begins from pure noise: a distribution that was never trained on.",
         similar="Stable Diffusion's own table has 0.0047, and works.",
@@ -45,7 +51,7 @@ RULES = (
         needs=(checks.SCHEDULE_LAST,),
         detect=on_latest(
             {checks.SCHEDULE_LAST: "below 0.005"},
-            lambda last, rising: not last <= LEFT and not rising > 0,
+            lambda last, rising: not last <= MAX_SIGNAL_LEFT and not rising > 0,
             lambda last, _: (
                 f"At the last timestep {last**0.5:.0%} of the image is still there (ᾱ = {last:.3g}). Sampling begins "
                 "from pure noise, which the network never saw: samples get the brightness of the mean image, or worse."
@@ -54,7 +60,10 @@ RULES = (
             step=0,
         ),
     ),
-    error("SCH003", "schedule.zero-snr-epsilon", "Zero terminal SNR with epsilon prediction")(
+    error_rule(
+        "SCH003",
+        "schedule.zero-snr-epsilon",
+        "Zero terminal SNR with epsilon prediction",
         what="ᾱ is 0 at the last timestep and the model predicts epsilon.",
         why="The image cannot be computed from the noise there: samples are NaN or blank.",
         similar="With v_prediction or sample it is the better schedule.",

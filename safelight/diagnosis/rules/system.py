@@ -6,20 +6,20 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Detector, Several, error, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, Several, error_rule, on_latest, warning_rule
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import DATA_WAIT, DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING, Signal
 
-STARVED, WINDOWS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
-MOSTLY = 0.6  # of a step: more is the loader in any loop
-SLOW, LOOKS = 1.5, 3  # what equal processes had: bench/results/scale.md
+STARVED_SHARE, WINDOWS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
+MOSTLY_STARVED_SHARE = 0.6  # of a step: more is the loader in any loop
+SLOW_PROCESS_FACTOR, LOOKS = 1.5, 3  # what equal processes had: bench/results/scale.md
 WAITS = 0.15  # of a step: less is not noticeable
 
 
 def starved_loader(run: RunHistory) -> Detection | None:
     steps, shares = run.series(DATA_WAIT)
-    episode = run.episode(DATA_WAIT, lambda shares: shares > STARVED, WINDOWS)
-    if len(steps) < WINDOWS + 1 or episode is None or episode.over is not None:
+    episode = run.episode(DATA_WAIT, lambda shares: shares > STARVED_SHARE, WINDOWS)
+    if len(steps) < WINDOWS + 1 or episode is None or episode.ended_at is not None:
         return None
     share = float(shares[-WINDOWS:].mean())
     return Detection(
@@ -29,7 +29,7 @@ def starved_loader(run: RunHistory) -> Detection | None:
         ("a slow start: only the last 64 steps are counted",),
         # On a busy machine loaders wait for their turn, in a foreign loop also for its logging and pictures. Time is
         # lost, nothing of the model.
-        severity="info" if run.config is None and share < MOSTLY else None,
+        severity="info" if run.config is None and share < MOSTLY_STARVED_SHARE else None,
     )
 
 
@@ -41,7 +41,7 @@ def above_zero(signal: Signal, summary: str) -> Detector:
             return None
         value = float(run.during(signal, episode)[0])
         evidence = Evidence(signal.name, value, (episode.first, episode.last), "0")
-        return Detection(episode.first, summary.format(value), (evidence,), over=episode.over)
+        return Detection(episode.first, summary.format(value), (evidence,), ended_at=episode.ended_at)
 
     return detect
 
@@ -49,7 +49,7 @@ def above_zero(signal: Signal, summary: str) -> Detector:
 def straggler(run: RunHistory) -> Detection | None:
     steps, ratios = run.series(SLOWEST)
     waits = run.at(WAITING, steps, 0.0)
-    episode = episode_of(steps, (ratios > SLOW) & (waits > WAITS), LOOKS)
+    episode = episode_of(steps, (ratios > SLOW_PROCESS_FACTOR) & (waits > WAITS), LOOKS)
     if episode is None:
         return None
     rank = _slowest(run, episode.last)
@@ -59,11 +59,11 @@ def straggler(run: RunHistory) -> Detection | None:
         episode.first,
         f"{who} takes {ratio:.1f} times as long for its share as others do, which wait for it {wait:.0%} of a step.",
         (
-            Evidence(SLOWEST.name, ratio, (episode.first, episode.last), f"below {SLOW}"),
+            Evidence(SLOWEST.name, ratio, (episode.first, episode.last), f"below {SLOW_PROCESS_FACTOR}"),
             Evidence(WAITING.name, wait, (episode.last, episode.last), f"below {WAITS}"),
         ),
         ruled_out=("a slow network: time spent waiting is not counted as work",),
-        over=episode.over,
+        ended_at=episode.ended_at,
     )
 
 
@@ -76,7 +76,10 @@ def _slowest(run: RunHistory, step: int) -> str | None:
 
 
 RULES = (
-    error("DST001", "distributed.drift", "Processes have different weights")(
+    error_rule(
+        "DST001",
+        "distributed.drift",
+        "Processes have different weights",
         what="The weights of the processes of one run are no longer the same bits.",
         why="Every process makes its updates from the sum of all gradients; with different weights that sum is the "
         "gradient of none of them. The checkpoint holds the first process only.",
@@ -93,7 +96,10 @@ RULES = (
             "and the checkpoint holds only one of them.",
         ),
     ),
-    error("DST002", "distributed.same-noise", "Two processes draw the same noise")(
+    error_rule(
+        "DST002",
+        "distributed.same-noise",
+        "Two processes draw the same noise",
         what="The noise of a step is the same on several processes.",
         why="Their gradients are not independent: the batch is smaller than it seems.",
         similar="Timesteps may be equal by chance, noise of thousands of numbers never is.",
@@ -105,7 +111,10 @@ RULES = (
             "{:.0f} processes draw the same noise as another: they have the same seed and rank.",
         ),
     ),
-    error("DST003", "distributed.overlap", "Processes train on the same images")(
+    error_rule(
+        "DST003",
+        "distributed.overlap",
+        "Processes train on the same images",
         what="Within one pass over the images, an image comes on several processes in the same step.",
         why="The batch is smaller than it seems, and an epoch does not show every image once.",
         similar="Where a batch continues into the next pass, an image may come twice: such steps are not checked. Nor "
@@ -119,7 +128,10 @@ RULES = (
             "smaller than it seems.",
         ),
     ),
-    warning("DST004", "distributed.straggler", "All processes wait for one")(
+    warning_rule(
+        "DST004",
+        "distributed.straggler",
+        "All processes wait for one",
         what="One process needs much longer for its share than the others, over 192 steps and more.",
         why="A step ends with its slowest process: the others are idle.",
         similar="A slow network makes all wait, and no process work longer. A slow loader shows in the time "
@@ -129,17 +141,23 @@ RULES = (
         needs=(Several(SLOWEST, LOOKS), WAITING),
         detect=straggler,
     ),
-    warning("SYS001", "system.starved-loader", "Training waits for images")(
+    warning_rule(
+        "SYS001",
+        "system.starved-loader",
+        "Training waits for images",
         what="Most of a step is spent waiting for its batch.",
         why="The device is idle: the same run could take half the time.",
         similar="A slow step with little waiting is the model's own work.",
-        limits="In loops that are not ours it is a remark below 60 %: other work between steps counts as waiting.",
+        limits="In a user's loop it is a remark below 60 %: other work between steps counts as waiting.",
         fix="Let threads prepare batches ahead, or put the cache on a faster disk (data.cache).",
         default_fix=Fix("", {"data.workers": 4}, "safe"),
         needs=(Several(DATA_WAIT, WINDOWS + 1),),
         detect=starved_loader,
     ),
-    warning("SYS002", "system.sampling-with-gradients", "Sampling with gradients")(
+    warning_rule(
+        "SYS002",
+        "system.sampling-with-gradients",
+        "Sampling with gradients",
         what="Gradients are not switched off while samples are drawn.",
         why="Memory grows with every step of the sampler, for nothing.",
         fix="torch.no_grad() or torch.inference_mode() around the sampler.",

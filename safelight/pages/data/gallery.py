@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from safelight.pages.data.numbers import as_int, as_str
-from safelight.pages.data.run_files import inside, resolve_inside
+from safelight.pages.data.run_files import plain_file_inside, resolve_inside
 from safelight.record.history import History, RecordedPicture
 from safelight.run import RunFolder
 
 TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
-MOST, LARGEST = 20_000, 64 << 20
+MAX_PICTURES, MAX_PICTURE_BYTES = 20_000, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,17 @@ class FoundPicture:
 
 def pictures(history: History, run: RunFolder, run_id: str = "") -> list[dict[str, Any]]:
     """In the order of their steps."""
-    return [each.shown(run_id) for each in locate(run, history.pictures(most=MOST))]
+    return [each.shown(run_id) for each in locate(run, history.pictures(most=MAX_PICTURES))]
 
 
 def find_pictures(history: History, run: RunFolder) -> dict[str, FoundPicture]:
     """By their ids: all that the record names and that are ours to show."""
-    return {each.id: each for each in locate(run, history.pictures(most=MOST))}
+    return {each.id: each for each in locate(run, history.pictures(most=MAX_PICTURES))}
 
 
-def current_path(run: RunFolder, known: FoundPicture) -> Path | None:
-    """The file of a picture that was found before; None where it is another one by now."""
-    return next((each.path for each in locate(run, [known.row]) if each.id == known.id), None)
+def current_path(run: RunFolder, picture: FoundPicture) -> Path | None:
+    """The file of a picture that was found before; None if it is another one by now."""
+    return next((each.path for each in locate(run, [picture.row]) if each.id == picture.id), None)
 
 
 def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPicture]:
@@ -73,7 +73,7 @@ def locate(run: RunFolder, rows: Iterable[RecordedPicture]) -> Iterator[FoundPic
         try:
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
-                path = inside(run.path, named) or path
+                path = plain_file_inside(run.path, named) or path
                 status = os.lstat(path)
         except (OSError, ValueError):
             continue

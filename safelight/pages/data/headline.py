@@ -10,15 +10,14 @@ from safelight.diagnosis.convergence import progress
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.rules.samples import describe_samples
 from safelight.diagnosis.run_history import RunHistory
-from safelight.diagnosis.verdict import LONGEST, shorten, skill_summary
-from safelight.diagnosis.verdict import verdict as judge
+from safelight.diagnosis.verdict import MAX_SUMMARY_LENGTH, shorten, skill_summary, verdict
 from safelight.pages.data.numbers import as_dict, as_int, as_str
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import best_distance, newest_distance
 from safelight.record.history import History
 
 
-class Card(NamedTuple):
+class FindingOnPage(NamedTuple):
     """A finding, as far as the verdict needs it."""
 
     severity: str
@@ -27,7 +26,7 @@ class Card(NamedTuple):
     over: int | None
 
 
-def verdict(run_status: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
+def page_verdict(run_status: RunStatus, history: History | None, findings: Sequence[dict[str, Any]]) -> dict[str, str]:
     """{"tone": good, attention, bad, waiting or ended, "sentence"}."""
     tone, sentence = _judge(run_status, history, findings)
     return {"tone": tone, "sentence": sentence}
@@ -55,23 +54,27 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
         return "waiting", "Getting ready: the first numbers come with the first step."
     tone, earned = _earned(run_status, history, findings)
     if run_status.is_over:
-        known = progress(history)
+        gains = progress(history)
         looks = describe_samples(RunHistory(history)) or ""
-        parts = [_finished(run_status, history, step), earned, known.words() if known.bands else "", looks]
+        parts = [_finished(run_status, history, step), earned, gains.words() if gains.bands else "", looks]
         return (tone if tone == "attention" else "ended"), " ".join(filter(None, parts))
     return tone, f"{earned} {_direction(history)}".strip()
 
 
 def _earned(run_status: RunStatus, history: History, findings: Sequence[dict[str, Any]]) -> tuple[str, str]:
-    """Where nothing is open: green takes a model that is better than a linear filter, and no error behind it."""
+    """The tone and the sentence if nothing is open: green takes a model that is better than a linear filter, and no
+    error behind it."""
     watched = run_status.facts.get("kind") == "watched"
-    cards = [Card(each["severity"], each["step"], each["summary"] or each["cause"], each["over"]) for each in findings]
+    found = [
+        FindingOnPage(each["severity"], each["step"], each["summary"] or each["cause"], each["over"])
+        for each in findings
+    ]
     skill = skill_summary(history)
-    known = RunHistory(history, None if watched else Config())  # coverage counts that there is one, not what it says
-    words = judge(cards, coverage(known), skill, watched=watched)
+    run = RunHistory(history, None if watched else Config())  # coverage counts that there is one, not what it says
+    words = verdict(found, coverage(run), skill, watched=watched)
     if skill is None:
         return "waiting", words
-    past = any(each.severity == "error" for each in cards)
+    past = any(each.severity == "error" for each in found)
     return ("good" if words.startswith("Healthy") else "attention" if past or skill.is_ruined else "waiting"), words
 
 
@@ -83,8 +86,8 @@ def _worst(present: list[dict[str, Any]]) -> str | None:
 
 def _direction(history: History) -> str:
     """Whether training on would pay, and whether samples get better."""
-    known, distance = progress(history), newest_distance(history)
-    parts = [known.words()] if known.bands else []
+    gains, distance = progress(history), newest_distance(history)
+    parts = [gains.words()] if gains.bands else []
     return " ".join(parts if distance is None else [*parts, f"{distance.words()}."])
 
 
@@ -98,7 +101,7 @@ def _finished(run_status: RunStatus, history: History, step: str) -> str:
 
 
 def _impatience(history: History) -> str:
-    """Of a run that its patience ended."""
+    """What is said of the length of a run that its patience ended; else nothing."""
     facts = as_dict(next((note.facts for note in history.events("patience", most=1)), None))
     checkpoints = as_int(facts.get("checkpoints"))
     return "" if checkpoints is None else f", after {checkpoints} checkpoints without a lower loss (train.patience)"
@@ -109,7 +112,7 @@ def _crashed(run_status: RunStatus, step: str) -> str:
         return f"Out of memory at step {step}. `safelight estimate` reports what fits."
     if run_status.status == "unsaved":
         return f"Not saved at step {step}: make room on the disk, then `safelight resume`."
-    error = as_str(run_status.facts.get("error"), LONGEST)
+    error = as_str(run_status.facts.get("error"), MAX_SUMMARY_LENGTH)
     return f"Crashed at step {step}" + (f": {error}" if error else ".")
 
 

@@ -8,24 +8,24 @@ from typing import Any
 import numpy as np
 
 DIGITS = 6
-FEW = 8  # numbers that are sooner rounded one by one
-DEEPEST, LONGEST_TEXT, MOST_ITEMS = 8, 4000, 1000  # of facts from an untrusted record
+FEW_NUMBERS = 8  # numbers that are sooner rounded one by one
+MAX_DEPTH, MAX_TEXT_LENGTH, MAX_ITEMS = 8, 4000, 1000  # of facts from an untrusted record
 
 
 def plain(numbers: np.ndarray) -> list[float | None]:
-    """Six significant digits; None where there is no finite number."""
+    """Six significant digits; None if there is no finite number."""
     wide = np.asarray(numbers, np.float64)
-    if len(wide) <= FEW:
+    if len(wide) <= FEW_NUMBERS:
         return [as_float(each) for each in wide.tolist()]
     finite = np.isfinite(wide)
-    known = np.where(finite, wide, 0.0)
+    filled = np.where(finite, wide, 0.0)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        size = np.floor(np.log10(np.abs(known), where=known != 0, out=np.zeros_like(known)))
+        size = np.floor(np.log10(np.abs(filled), where=filled != 0, out=np.zeros_like(filled)))
         places = np.clip(DIGITS - 1 - size, -300, 300)
         # A power of ten below one is not exact: large numbers are divided instead, so that no stray digits are left.
         up, down = 10.0 ** np.maximum(places, 0), 10.0 ** np.maximum(-places, 0)
-        rounded = np.round(known * up / down) * down / up
-    kept = np.where(np.isfinite(rounded), rounded, known)
+        rounded = np.round(filled * up / down) * down / up
+    kept = np.where(np.isfinite(rounded), rounded, filled)
     return [number if good else None for number, good in zip(kept.tolist(), finite.tolist(), strict=True)]
 
 
@@ -50,7 +50,7 @@ def as_int(value: Any) -> int | None:
     return value if found else None
 
 
-def as_str(value: Any, most: int = LONGEST_TEXT) -> str | None:
+def as_str(value: Any, most: int = MAX_TEXT_LENGTH) -> str | None:
     return value[:most] if isinstance(value, str) else None
 
 
@@ -59,12 +59,12 @@ def as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def as_list(value: Any, most: int = MOST_ITEMS) -> list[Any]:
-    """The first of a JSON array; none where it is anything else."""
+def as_list(value: Any, most: int = MAX_ITEMS) -> list[Any]:
+    """The first of a JSON array; none if it is anything else."""
     return list(value[:most]) if isinstance(value, list | tuple) else []
 
 
-def trimmed(value: Any, depth: int = DEEPEST, items: int = MOST_ITEMS) -> Any:
+def trimmed(value: Any, depth: int = MAX_DEPTH, items: int = MAX_ITEMS) -> Any:
     """Facts of any kind as JSON, cut where they are deeper or longer than anything we write."""
     if isinstance(value, dict):
         if not depth:
@@ -76,4 +76,4 @@ def trimmed(value: Any, depth: int = DEEPEST, items: int = MOST_ITEMS) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, int) and not isinstance(value, bool):
         return value if abs(value) < 1 << 53 else as_float(value)
-    return value[:LONGEST_TEXT] if isinstance(value, str) else value if value is None else bool(value)
+    return value[:MAX_TEXT_LENGTH] if isinstance(value, str) else value if value is None else bool(value)

@@ -11,11 +11,11 @@ from typing import Any
 from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.diagnosis.convergence import progress
 from safelight.errors import RecordError, SafelightError
-from safelight.pages.data.cards import RuleFindings, acts, findings, is_diagnosed, run_rules
+from safelight.pages.data.cards import RuleFindings, acts, findings, run_rules, should_run_rules
 from safelight.pages.data.gallery import pictures
-from safelight.pages.data.headline import verdict
+from safelight.pages.data.headline import page_verdict
 from safelight.pages.data.numbers import as_dict, as_float, as_int, trimmed
-from safelight.pages.data.run_files import inside, read_json
+from safelight.pages.data.run_files import plain_file_inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
 from safelight.pages.data.trend import best_step, distance_of
@@ -24,14 +24,14 @@ from safelight.run import RunFolder
 from safelight.vocabulary import SPEED, TIME_LEFT, Signal, signal_of
 
 SECONDS = 20.0  # after which a record that cannot be read is given up
-MOST_SIGNALS, MOST_EVENTS, MOST_REJECTED = 4000, 1000, 500
-QUIET = {"data", "parameters", "config", "log"}  # events that are shown elsewhere, or long
-SMALL = 20  # facts of an event, and items of a list in them
+MAX_SIGNALS, MAX_EVENTS, MAX_REJECTED = 4000, 1000, 500
+QUIET_EVENTS = {"data", "parameters", "config", "log"}  # events that are shown elsewhere, or long
+MAX_SMALL_FACTS = 20  # facts of an event, and items of a list in them
 
 
 def open_run_history(run: RunFolder, seconds: float = SECONDS) -> History:
     """Its record; one that lies outside the run folder is not opened."""
-    if run.record.is_file() and inside(run.path, run.record.name) is None:
+    if run.record.is_file() and plain_file_inside(run.path, run.record.name) is None:
         raise RecordError(f"The record {run.record} leads out of its run folder.")
     return open_history(run.record, seconds=seconds)
 
@@ -43,7 +43,7 @@ def overview(
     where the run ended; or `diagnosed`: what they found."""
     found = found or describe(run.path)
     run_status = read_status(run)
-    if diagnose_again and diagnosed is None and is_diagnosed(run_status):
+    if diagnose_again and diagnosed is None and should_run_rules(run_status):
         diagnosed = run_rules(run)
     config, size = read_settings(run)
     shown = summary(found, run_status) | {
@@ -105,13 +105,13 @@ def status(
         **{name: getattr(run_status, name) for name in ("status", "state", "step", "steps", "heartbeat", "age")},
         "left": as_float(left[1]) if left is not None and live else None,
         "speed": as_float(speed[1]) if speed is not None else None,
-        "verdict": judged or verdict(run_status, history, cards),
+        "verdict": judged or page_verdict(run_status, history, cards),
     }
 
 
 def read_settings(run: RunFolder) -> tuple[dict[str, Any] | None, int | None]:
     """(all settings by their dotted keys, batch size); a watched loop has none."""
-    path = inside(run.path, run.config.name)
+    path = plain_file_inside(run.path, run.config.name)
     if path is None:
         return None, None
     try:
@@ -123,7 +123,7 @@ def read_settings(run: RunFolder) -> tuple[dict[str, Any] | None, int | None]:
 
 def describe_signals(history: History) -> list[dict[str, Any]]:
     found = []
-    for name in history.signals()[:MOST_SIGNALS]:
+    for name in history.signals()[:MAX_SIGNALS]:
         ends, signal = history.ends(name), signal_of(name) or Signal(name, "", "")
         if ends is not None:
             found.append(asdict(signal) | {"name": name[:200], "first": ends[0], "last": ends[1]})
@@ -137,18 +137,18 @@ def events(history: History) -> list[dict[str, Any]]:
             "step": as_int(note.step),
             "time": number_of_seconds(note.time),
             "kind": str(note.name)[:100],
-            "facts": trimmed(as_dict(note.facts), depth=4, items=SMALL),
+            "facts": trimmed(as_dict(note.facts), depth=4, items=MAX_SMALL_FACTS),
         }
-        for note in history.events(most=MOST_EVENTS)
-        if note.name not in QUIET
+        for note in history.events(most=MAX_EVENTS)
+        if note.name not in QUIET_EVENTS
     ]
 
 
 def version(run_status: RunStatus, history: History | None, diagnosed: RuleFindings = None) -> str:
     """Changes when anything but readings changed. What stands before the point changes only where steps were cut."""
-    known = {key: run_status.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
+    facts = {key: run_status.facts.get(key) for key in ("status", "evaluation", "journal", "last_finding", "data")}
     notes = history.newest_notes() if history is not None else None
-    content = json.dumps([known, run_status.state, notes, diagnosed], sort_keys=True, default=str)
+    content = json.dumps([facts, run_status.state, notes, diagnosed], sort_keys=True, default=str)
     return f"{run_status.attempt}.{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
 
@@ -158,7 +158,7 @@ def _data(run: RunFolder) -> dict[str, Any] | None:
         return None
     rejected = facts.pop("rejected", None)
     rejected = rejected if isinstance(rejected, list) else []
-    return trimmed(facts) | {"rejected": trimmed(rejected[:MOST_REJECTED]), "rejected_count": len(rejected)}
+    return trimmed(facts) | {"rejected": trimmed(rejected[:MAX_REJECTED]), "rejected_count": len(rejected)}
 
 
 def _seconds(path: Path, run_status: RunStatus) -> float | None:

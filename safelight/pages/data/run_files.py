@@ -14,7 +14,7 @@ LARGEST_JSON = 8 << 20
 
 
 def resolve_inside(root: Path, name: str | Path) -> Path | None:
-    """Where a name within a folder really leads; None where that is nowhere, or outside."""
+    """Where a name within a folder really leads; None if that is nowhere, or outside."""
     try:
         home = root.resolve(strict=True)
         found = (home / name).resolve(strict=True)
@@ -23,8 +23,8 @@ def resolve_inside(root: Path, name: str | Path) -> Path | None:
     return found if found.is_relative_to(home) else None
 
 
-def inside(root: Path, name: str | Path) -> Path | None:
-    """The plain file of this name within a folder; None where it is missing, no file, or leads outside."""
+def plain_file_inside(root: Path, name: str | Path) -> Path | None:
+    """The plain file of this name within a folder; None if it is missing, no file, or leads outside."""
     found = resolve_inside(root, name)
     return found if found is not None and os.path.isfile(found) else None
 
@@ -39,7 +39,7 @@ def read_bytes(path: Path, most: int) -> bytes | None:
 
 def read_json(root: Path, name: str | Path) -> dict[str, Any]:
     """What a JSON file of the run holds; nothing where there is none that can be read."""
-    path = inside(root, name)
+    path = plain_file_inside(root, name)
     content = None if path is None else read_bytes(path, LARGEST_JSON)
     try:
         found = json.loads(content or b"{}")

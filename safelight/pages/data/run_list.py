@@ -8,7 +8,7 @@ from typing import Any
 from safelight.comparison import describe_signals, differing_settings
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import RuleFindings, findings
-from safelight.pages.data.gallery import MOST, locate, pictures
+from safelight.pages.data.gallery import MAX_PICTURES, locate, pictures
 from safelight.pages.data.numbers import trimmed
 from safelight.pages.data.overview import open_run_history, read_settings, status, summary
 from safelight.pages.data.run_state import read_status
@@ -16,7 +16,7 @@ from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.trend import distance_of
 
 SECONDS = 5.0  # for one run of many
-QUIET = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
+QUIET_SETTINGS = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
 
 
 def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
         with open_run_history(found.folder, SECONDS) as history:
             cards = findings(found.folder, history, run_status, diagnosed=diagnosed)
             worst = next((card for card in cards if card["over"] is None and card["severity"] != "info"), None)
-            newest = locate(found.folder, reversed(history.pictures("samples", most=MOST)))
+            newest = locate(found.folder, reversed(history.pictures("samples", most=MAX_PICTURES)))
             shown |= {
                 "finding": worst and {key: worst[key] for key in ("code", "cause", "severity")},
                 "thumbnail": next((picture.id for picture in newest), None),
@@ -41,7 +41,7 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
 def compare_runs(runs: Sequence[FoundRun]) -> dict[str, Any]:
     """{"settings": {key: [values]} where they differ, "runs": [a line of the list with signals and pictures each]}."""
     differing = differing_settings([read_settings(run.folder)[0] for run in runs])
-    settings = {key: values for key, values in differing.items() if key not in QUIET}
+    settings = {key: values for key, values in differing.items() if key not in QUIET_SETTINGS}
     return {"settings": settings, "runs": [entry(run) | _signals_and_pictures(run) for run in runs]}
 
 

@@ -64,9 +64,9 @@ def read_status(run: RunFolder) -> RunStatus:
 
 
 def number_of_seconds(value: Any) -> float | None:
-    """Since 1970; `number` would round it to hours."""
-    known = as_float(value) is not None and abs(value) < 1e11
-    return round(float(value), 3) if known else None
+    """Seconds since 1970, or None if they are not plausible."""
+    is_plausible = as_float(value) is not None and abs(value) < 1e11
+    return round(float(value), 3) if is_plausible else None
 
 
 def _state(status: str | None, age: float | None, watched: bool) -> State:

@@ -31,11 +31,11 @@ def series(
     """Spans of each signal, at most `pixels` of them; `smooth` is the half-life in steps of an added trend."""
     pixels = max(8, min(pixels, MOST_PIXELS))
     curves = {name: _curve(history, name, first, last, pixels, smooth) for name in dict.fromkeys(names)}
-    known = {name: curve for name, curve in curves.items() if curve is not None}
-    starts = [curve["x"][0] for curve in known.values() if curve["x"]]
-    ends = [curve["end"][-1] for curve in known.values() if curve["end"]]
+    present = {name: curve for name, curve in curves.items() if curve is not None}
+    starts = [curve["x"][0] for curve in present.values() if curve["x"]]
+    ends = [curve["end"][-1] for curve in present.values() if curve["end"]]
     return {
-        "series": known,
+        "series": present,
         "first": first if first is not None else min(starts, default=None),
         "last": last if last is not None else max(ends, default=None),
     }
@@ -108,10 +108,10 @@ def trend(history: History, name: str, at: np.ndarray, half_life: float) -> np.n
     else:
         spans = history.zoom(name, low, high, pixels=max(1, (high - low + 1) // width))
         steps, means = spans.last, exponential_mean(spans.last, spans.mean, half_life, spans.count - spans.nonfinite)
-    known = np.isfinite(means)
-    if not known.any():
+    finite = np.isfinite(means)
+    if not finite.any():
         return np.full(len(at), np.nan)
-    return np.interp(at, steps[known], means[known])
+    return np.interp(at, steps[finite], means[finite])
 
 
 def heatmap(

@@ -73,7 +73,7 @@ def distance_of(history: History, facts: Mapping[str, Any]) -> list[float | int 
 
 
 def best_distance(facts: Mapping[str, Any]) -> LatestDistance | None:
-    """Of the best checkpoint on fresh noise, which it was not chosen by; `facts` of run.json."""
+    """The distance of the best checkpoint on fresh noise, which it was not chosen by; `facts` of run.json."""
     scored = as_dict(facts.get("evaluation"))
     value, step = as_float(scored.get("distance")), as_int(scored.get("step"))
     if value is None or step is None:

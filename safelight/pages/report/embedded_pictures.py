@@ -12,11 +12,11 @@ from safelight.files import read_plain
 from safelight.pages.data.gallery import TYPES
 
 STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
-LARGEST = 64 << 20  # bytes of a picture that is read
+MAX_PICTURE_BYTES = 64 << 20  # bytes of a picture that is read
 OTHER = 4  # pictures of any other kind
 LEVELS = {1600: 88, 1200: 82, 900: 76, 640: 70, 480: 60, 320: 50, 160: 40}  # longest side, quality of WebP
-MOVING = 600_000  # bytes of a timelapse; the slider shows the same
-UNCHANGED = 40_000  # bytes of a file that is not worth the work
+MAX_TIMELAPSE_BYTES = 600_000  # bytes of a timelapse; the slider shows the same
+MAX_UNCHANGED_BYTES = 40_000  # bytes of a file that is not worth the work
 
 
 def choose(pictures: Sequence[dict[str, Any]], share: float = 1.0) -> list[dict[str, Any]]:
@@ -64,12 +64,12 @@ def _address(path: Path, side: int, quality: int) -> str | None:
 
     kind = TYPES[path.suffix.lower()]
     try:
-        content = read_plain(path, LARGEST)
-        if kind == "image/gif" and len(content) > MOVING:
+        content = read_plain(path, MAX_PICTURE_BYTES)
+        if kind == "image/gif" and len(content) > MAX_TIMELAPSE_BYTES:
             return None
         with Image.open(io.BytesIO(content)) as image:
             longest = max(image.size)
-            if kind != "image/gif" and (longest > side or len(content) > UNCHANGED):
+            if kind != "image/gif" and (longest > side or len(content) > MAX_UNCHANGED_BYTES):
                 small, buffer, kind = image.convert("RGB"), io.BytesIO(), "image/webp"
                 if longest > side:
                     size = (max(1, image.width * side // longest), max(1, image.height * side // longest))

@@ -26,13 +26,14 @@ from safelight.run import RunFolder
 from safelight.vocabulary import SKILL_AT_LEVEL
 
 REPORT = "report.html"  # in a run folder
-LARGEST = 10_000_000  # bytes of a report
-REST = 4_500_000  # of them for everything but pictures: curves of the longest run, the script, the styles
+MAX_REPORT_BYTES = 10_000_000  # bytes of a report
+REST_BYTES = 4_500_000  # of them for everything but pictures: curves of the longest run, the script, the styles
 DRAWING = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><circle cx="16" cy="16" r="9" fill="#ff7847"/></svg>'
 )
 ICON = f"data:image/svg+xml;base64,{base64.b64encode(DRAWING.encode()).decode()}"
-FINE, COARSE, EVIDENCE = 2000, 150, 400  # spans of a curve, of a part of the network, of a piece of evidence
+# Spans of a curve, of a part of the network, of a piece of evidence
+FINE_SPANS, COARSE_SPANS, EVIDENCE_SPANS = 2000, 150, 400
 COLUMNS = 300  # of the noise levels
 DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "update/refused", "probe/raw",
          "probe/ema", "probe/held_raw", "probe/held_ema", "quality/distance", "quality/distance_error",
@@ -52,7 +53,7 @@ def write_report(run: RunFolder, out: Path | None = None) -> int:
 def make_report(run: RunFolder) -> bytes:
     if not run.status():
         open_run_history(run).close()  # neither status nor record: raises with a message
-    return render(collect(run, LARGEST - REST)).encode()
+    return render(collect(run, MAX_REPORT_BYTES - REST_BYTES)).encode()
 
 
 def collect(run: RunFolder, budget: int) -> dict[str, Any]:
@@ -81,7 +82,12 @@ def _curves(history: History, page: dict[str, Any]) -> dict[str, Any]:
     fine = [name for name in DRAWN if name in set(names)]
     own = [each["name"] for each in page["signals"] if not each["meaning"]][:MOST_OWN]
     curves = dict[str, Any]()
-    for chosen, pixels in ((parts, COARSE), (evidence, EVIDENCE), (own, EVIDENCE), (fine, FINE)):
+    for chosen, pixels in (
+        (parts, COARSE_SPANS),
+        (evidence, EVIDENCE_SPANS),
+        (own, EVIDENCE_SPANS),
+        (fine, FINE_SPANS),
+    ):
         curves |= series(history, chosen, pixels=pixels)["series"]
     return curves
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from safelight.errors import SafelightError
 from safelight.pages.data.clock import clock
-from safelight.pages.data.gallery import LARGEST, TYPES
+from safelight.pages.data.gallery import MAX_PICTURE_BYTES, TYPES
 from safelight.pages.data.overview import open_run_history, overview, read_settings
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.data.run_list import compare_runs, entry
@@ -32,7 +32,7 @@ from safelight.pages.server.run_cache import DiagnosisCache, RunCache
 from safelight.pages.server.statics import File, read_page, read_static
 
 FOREVER = "private, max-age=31536000, immutable"
-NOTHING = "There is nothing at this address."
+NOT_FOUND_TEXT = "There is nothing at this address."
 NO_STORE = {"cache-control": "no-store"}
 MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": b"\xff\xd8\xff", "image/webp": b"RIFF"}
 
@@ -110,7 +110,7 @@ class Handlers:
     def picture(self, request: Request) -> Response:
         run, picture = self._run(request.path_params["run"]), request.path_params["picture"]
         path = self.run_cache.picture(run, picture) if parameters.PICTURE.fullmatch(picture) else None
-        content = None if path is None else read_bytes(path, LARGEST)
+        content = None if path is None else read_bytes(path, MAX_PICTURE_BYTES)
         kind = None if path is None else TYPES.get(path.suffix.lower())
         if content is None or kind is None or not content.startswith(MAGIC[kind]):
             return refuse(404, "This run has no such picture.")
@@ -150,7 +150,7 @@ class Handlers:
 
 def _file(found: File | None, request: Request) -> Response:
     if found is None:
-        return refuse(404, NOTHING)
+        return refuse(404, NOT_FOUND_TEXT)
     headers = {"cache-control": FOREVER if found.lasting else "no-cache", "etag": found.tag}
     if request.headers.get("if-none-match") == found.tag:
         return Response(status_code=304, headers=headers)
@@ -169,7 +169,7 @@ async def _report(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return refuse(422, "The record of this run cannot be read.")
     ours = error.status_code in (400, 404) and error.detail != "Not Found"
-    return refuse(error.status_code, error.detail if ours else NOTHING)
+    return refuse(error.status_code, error.detail if ours else NOT_FOUND_TEXT)
 
 
 def make_app(roots: Sequence[Path], token: str | None, *, mark: str) -> Guard:

@@ -22,8 +22,8 @@ from safelight.pages.server.run_cache import DiagnosisCache, signature
 from safelight.record.history import History
 
 POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0
-REST, LEAST_REST, MOST_REST = 300.0, 0.7, 0.8  # after a poll: so many times what it took of a processor; seconds
-MOST_LISTENERS, MOST_WAITING = 128, 64
+REST_FACTOR, MIN_REST, MAX_REST = 300.0, 0.7, 0.8  # after a poll: so many times what it took of a processor; seconds
+MAX_LISTENERS, MAX_WAITING = 128, 64
 END = b""  # the last that a listener gets
 Update = tuple[dict[str, Any], dict[str, Any], str]  # new readings, status, version
 
@@ -35,7 +35,7 @@ class Listener:
     names: Sequence[str]
     version: str
     cursors: dict[str, int] = field(default_factory=dict)
-    waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MOST_WAITING))
+    waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING))
 
     def put(self, event: str, content: dict[str, Any]) -> None:
         self.send(frame(event, content, content.get("cursor")))
@@ -105,13 +105,13 @@ class LiveRun:
             return delta(history, listener.names if after is not None else (), after or 0) | {"ends": ends}
 
         new, sent, now = self._read(read)
-        known, listener.version = listener.version, now
+        before, listener.version = listener.version, now
         self._attempt = self._attempt or _attempt(now)
         listener.cursors = {name: new["ends"].get(name, -1) for name in listener.names}
-        if new["reset"] or (known and _attempt(known) != _attempt(now)):
+        if new["reset"] or (before and _attempt(before) != _attempt(now)):
             return [("reset", {"version": now})]
         cursor = max(new["ends"].values(), default=-1)
-        changed = [("changed", {"version": now})] if known not in ("", now) else []
+        changed = [("changed", {"version": now})] if before not in ("", now) else []
         return [("delta", {"series": new["series"], "cursor": cursor, "status": sent}), *changed]
 
     async def _poll_while_heard(self, before: tuple[object, ...]) -> None:
@@ -124,7 +124,7 @@ class LiveRun:
                 # All waits are here: listeners come and go only between two polls.
                 update, spent = await anyio.to_thread.run_sync(self._poll, self._since())
                 self._send(*update, quiet=quiet)
-                free = now + min(max(LEAST_REST, REST * spent), MOST_REST)
+                free = now + min(max(MIN_REST, REST_FACTOR * spent), MAX_REST)
             await asyncio.sleep(max(POLL_SECONDS, free - time.monotonic()))
 
     def _signature(self) -> tuple[object, ...]:
@@ -231,7 +231,7 @@ class LiveRuns:
 
     @property
     def full(self) -> bool:
-        return sum(map(len, self._runs.values())) >= MOST_LISTENERS
+        return sum(map(len, self._runs.values())) >= MAX_LISTENERS
 
     def close(self) -> None:
         for live in self._runs.values():

@@ -14,7 +14,7 @@ from safelight.vocabulary import LOSS_AT_LEVEL, SKILL_AT_LEVEL, Signal
 
 RUN, PICTURE = re.compile(r"[0-9a-f]{12}"), re.compile(r"[0-9a-f]{16}")
 NUMBER = re.compile(r"-?[0-9]{1,15}")
-MOST_SIGNALS, MOST_COMPARED, LARGEST = 256, 16, 1 << 53
+MAX_SIGNALS, MAX_COMPARED_RUNS, MAX_INTEGER = 256, 16, 1 << 53
 FAMILIES = {"loss": LOSS_AT_LEVEL, "skill": SKILL_AT_LEVEL}
 VERSION = re.compile(r"[0-9A-Za-z.-]{0,80}")
 
@@ -58,8 +58,8 @@ def half_life(request: Request) -> float:
 
 def signals(request: Request) -> list[str]:
     names = [name for name in (single(request, "signals") or "").split(",") if name]
-    if len(names) > MOST_SIGNALS:
-        raise HTTPException(400, f"{len(names)} signals are requested at once; at most {MOST_SIGNALS} are answered.")
+    if len(names) > MAX_SIGNALS:
+        raise HTTPException(400, f"{len(names)} signals are requested at once; at most {MAX_SIGNALS} are answered.")
     return list(dict.fromkeys(names))
 
 
@@ -87,8 +87,10 @@ def _matching(pattern: re.Pattern[str], text: str, words: str) -> str:
 
 def run_ids(request: Request) -> list[str]:
     found = list(dict.fromkeys(run_id(each) for each in (single(request, "runs") or "").split(",") if each))
-    if not 1 <= len(found) <= MOST_COMPARED:
-        raise HTTPException(400, f"runs must name from 1 to {MOST_COMPARED} runs by their ids, with commas between.")
+    if not 1 <= len(found) <= MAX_COMPARED_RUNS:
+        raise HTTPException(
+            400, f"runs must name from 1 to {MAX_COMPARED_RUNS} runs by their ids, with commas between."
+        )
     return found
 
 

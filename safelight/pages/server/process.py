@@ -18,7 +18,7 @@ from safelight.pages.server.address import Address, is_loopback
 from safelight.pages.server.app import make_app
 from safelight.pages.server.connections import BoundedConnection
 
-TRIED = 50  # ports
+MAX_TRIED_PORTS = 50  # ports
 LOOK_SECONDS = 30.0
 LONGEST_HEAD, MOST_CONNECTIONS = 32_768, 512
 
@@ -26,7 +26,7 @@ LONGEST_HEAD, MOST_CONNECTIONS = 32_768, 512
 def bind(host: str, port: int) -> socket.socket:
     """A socket on this port, or on the next one that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in [port] if port == 0 else range(port, min(port + TRIED, 65536)):
+    for candidate in [port] if port == 0 else range(port, min(port + MAX_TRIED_PORTS, 65536)):
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -39,7 +39,9 @@ def bind(host: str, port: int) -> socket.socket:
                 raise UsageError(f"The dashboard cannot listen on {host} port {candidate}: {why}.") from error
         else:
             return found
-    raise UsageError(f"No port from {port} to {min(port + TRIED, 65536) - 1} is free. Choose another with --port N")
+    raise UsageError(
+        f"No port from {port} to {min(port + MAX_TRIED_PORTS, 65536) - 1} is free. Choose another with --port N"
+    )
 
 
 def open_address(host: str, listening: socket.socket) -> Address:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from safelight.pages.data.cards import RuleFindings, is_diagnosed, run_rules
+from safelight.pages.data.cards import RuleFindings, run_rules, should_run_rules
 from safelight.pages.data.gallery import FoundPicture, current_path, find_pictures
 from safelight.pages.data.overview import open_run_history
 from safelight.pages.data.run_state import read_status
@@ -18,7 +18,7 @@ from safelight.pages.data.runs import FoundRun, find_runs
 
 LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
 NEW_SECONDS = 0.1  # after a search, in which an unknown run is not searched for again: anybody may request any id
-MOST_BYTES, MOST_ALBUMS, MOST_DIAGNOSED = 64 << 20, 32, 1000
+MAX_BYTES, MAX_ALBUMS, MAX_DIAGNOSED = 64 << 20, 32, 1000
 
 Signature = tuple[tuple[int, int] | None, ...]
 
@@ -51,10 +51,10 @@ class RunCache:
 
     def picture(self, run: FoundRun, picture: str) -> Path | None:
         """Its file. All pictures of a run are listed only where an unknown one is requested."""
-        known = self._pictures.get(run.id, {}).get(picture)
-        if known is not None and (path := current_path(run.folder, known)) is not None:
+        listed = self._pictures.get(run.id, {}).get(picture)
+        if listed is not None and (path := current_path(run.folder, listed)) is not None:
             return path
-        if len(self._pictures) > MOST_ALBUMS:
+        if len(self._pictures) > MAX_ALBUMS:
             self._pictures.clear()
         with open_run_history(run.folder) as history:
             self._pictures[run.id] = found = find_pictures(history, run.folder)
@@ -73,7 +73,7 @@ class RunCache:
             self._forget(key)
             self._answers[key] = (current, now, made)
             self._bytes += len(made)
-            while self._bytes > MOST_BYTES and self._answers:
+            while self._bytes > MAX_BYTES and self._answers:
                 self._forget(next(iter(self._answers)))
         return made
 
@@ -92,16 +92,16 @@ class DiagnosisCache:
 
     def diagnose(self, run: FoundRun) -> tuple[RuleFindings, bool]:
         """(what the rules say, as far as it is known; whether the run ended). The first time they are only begun."""
-        ended, current = is_diagnosed(read_status(run.folder)), signature(run)
+        ended, current = should_run_rules(read_status(run.folder)), signature(run)
         with self._lock:
             if ended and (run.id not in self._diagnoses or self._diagnoses[run.id][0] != current):
-                if len(self._diagnoses) >= MOST_DIAGNOSED:
+                if len(self._diagnoses) >= MAX_DIAGNOSED:
                     self._diagnoses.clear()
                 self._diagnoses[run.id] = current, self._executor.submit(run_rules, run.folder)
         return self.known(run), ended
 
     def known(self, run: FoundRun) -> RuleFindings:
-        """None where the rules did not run yet, or the run changed since."""
+        """None if the rules did not run yet, or the run changed since."""
         before, diagnosis = self._diagnoses.get(run.id, (None, None))
         return diagnosis.result() if diagnosis and diagnosis.done() and before == signature(run) else None
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from safelight.pages.data.bundle import STATIC, bundle_script, bundle_style
-from safelight.pages.data.run_files import inside, read_bytes
+from safelight.pages.data.run_files import plain_file_inside, read_bytes
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -22,7 +22,7 @@ TYPES = {
 MADE: dict[str, Callable[[], str]] = {"app.js": bundle_script, "app.css": bundle_style}
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 EDITION = re.compile(r"edition-[0-9a-f]{16}")
-LARGEST = 8 << 20
+MAX_FILE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def read_page() -> File:
 
 
 def read_static(name: str) -> File | None:
-    """A file by its name, with an edition before it or without; None where there is none."""
+    """A file by its name, with an edition before it or without; None if there is none."""
     parts = name.split("/")
     lasting = parts[0] == edition()
     if EDITION.fullmatch(parts[0]):
@@ -50,8 +50,8 @@ def read_static(name: str) -> File | None:
     if kind is None or not all(map(NAME.fullmatch, parts)):
         return None
     name = "/".join(parts)
-    path = inside(STATIC, name)
-    content = make(name) if name in MADE else None if path is None else read_bytes(path, LARGEST)
+    path = plain_file_inside(STATIC, name)
+    content = make(name) if name in MADE else None if path is None else read_bytes(path, MAX_FILE_BYTES)
     return None if content is None else File(content, kind, f'"{edition()}-{len(content):x}"', lasting)
 
 
@@ -62,7 +62,7 @@ def make(name: str) -> bytes:
 
 @cache
 def edition() -> str:
-    """Of the files as they were at the first request."""
+    """The edition of the files as they were at the first request."""
     content = hashlib.sha256()
     for path in sorted(path for path in STATIC.rglob("*") if path.is_file()):
         content.update(path.relative_to(STATIC).as_posix().encode() + b"\0")

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.model.memory import available_memory
-from safelight.monitors.modules import trained
+from safelight.monitors.modules import trainable_parameters
 from safelight.probes.conditions import exchange_conditions
-from safelight.probes.forward_pass import NARROW, Declared, ForwardPass
+from safelight.probes.forward_pass import NARROW_TIME_RANGE, Declared, ForwardPass
 from safelight.probes.network import measure_network
 from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
 from safelight.probes.runner.guard import Guard
@@ -26,7 +26,7 @@ class CopyProbe:
 
     def __init__(self, subject: InspectedLoop, guard: Guard) -> None:
         self._subject, self._guard = subject, guard
-        self._named = trained(subject.model)
+        self._named = trainable_parameters(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
 
     def has_room(self) -> bool:
@@ -71,4 +71,4 @@ def _tells_little(micro_batch: ForwardPass, declared: Declared) -> bool:
     if told is None or declared.timesteps is not None or not told.is_floating_point():
         return False
     own = told if micro_batch.t is None else micro_batch.t
-    return float(told.max() - told.min()) < NARROW and float(own.max() - own.min()) < NARROW**2
+    return float(told.max() - told.min()) < NARROW_TIME_RANGE and float(own.max() - own.min()) < NARROW_TIME_RANGE**2

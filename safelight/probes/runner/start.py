@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from safelight import checks
-from safelight.monitors.modules import NAMED, trained
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.probes.dataset import measure_images, most_images, take_images
 from safelight.probes.forward_pass import Declared
 from safelight.probes.runner.guard import Guard
@@ -42,7 +42,7 @@ class StartProbe:
             readings |= measure("optimizer", measure_optimizer, subject.model, subject.optimizer)
         readings |= measure("adapters", measure_adapters, subject.model)
         if from_step:
-            weights = [parameter for _, parameter in trained(subject.model)]
+            weights = [parameter for _, parameter in trainable_parameters(subject.model)]
             readings |= measure("resume", measure_resume, from_step, subject.optimizer, subject.read_ema(), weights)
         readings |= measure("data", self._measure_data, declared)
         readings |= _declared_target(declared)
@@ -89,7 +89,7 @@ class StartProbe:
         if self._subject.optimizer is None:
             return {}
         unmatched = unmatched_parameters(self._subject.model, self._subject.optimizer)
-        return {kind: names[:NAMED] for kind, names in unmatched.items() if names}
+        return {kind: names[:MAX_NAMES_IN_EVENT] for kind, names in unmatched.items() if names}
 
 
 def _declared_target(declared: Declared) -> dict[str, float]:

@@ -24,13 +24,14 @@ def frame(content: bytes) -> bytes:
 
 
 def masked(content: bytes) -> int:
-    """As TensorFlow stores it: turned and moved, so that a checksum of checksums is no trap."""
+    """As TensorFlow stores it: turned and moved, so that a checksum of checksums is not a trap."""
     checksum = crc32c(content)
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def crc32c(content: bytes) -> int:
-    """Of at least four bytes. It is linear: every byte of a block adds its share, whatever the others are."""
+    """The checksum of at least four bytes. It is linear: every byte of a block adds its share, whatever the others
+    are."""
     shares, moves = tables()
     padded = np.zeros(-(-len(content) // BLOCK) * BLOCK, dtype=np.uint8)  # zeros in front change nothing
     start = len(padded) - len(content)

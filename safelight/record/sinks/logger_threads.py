@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping
 
 from safelight.record.sinks.batch import Batch, NotWanted, Sink
 
-MOST = 256  # batches that may wait: minutes of training, a few MB
+MAX_WAITING_BATCHES = 256  # batches that may wait: minutes of training, a few MB
 Opener = Callable[[], Sink]
 
 
 class LoggerThreads:
     """One lane per logger: a slow one starves neither the training nor the other loggers."""
 
-    def __init__(self, openers: Mapping[str, Opener], say: Callable[[str], None], *, most: int = MOST) -> None:
+    def __init__(
+        self, openers: Mapping[str, Opener], say: Callable[[str], None], *, most: int = MAX_WAITING_BATCHES
+    ) -> None:
         self._lanes = [LoggerThread(name, opener, say, most) for name, opener in openers.items()]
 
     def put(self, batch: Batch) -> None:

@@ -15,7 +15,7 @@ from safelight.record.sinks.batch import Batch, rows_of
 from safelight.record.sinks.checksum import frame
 
 CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the colour type of a PNG
-LARGEST = 64 << 20  # bytes of a picture
+MAX_PICTURE_BYTES = 64 << 20  # bytes of a picture
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -42,7 +42,10 @@ class TensorBoard:
             self._add(step, summary=self._summary(value(tag=name, histo=self._histogram(counts, edges))))
         for step, kind, path in batch.pictures:
             self._add(
-                step, summary=self._summary(value(tag=f"picture/{kind}", image=self._image(read_plain(path, LARGEST))))
+                step,
+                summary=self._summary(
+                    value(tag=f"picture/{kind}", image=self._image(read_plain(path, MAX_PICTURE_BYTES)))
+                ),
             )
         for step, kind, facts in batch.events:
             self._add(step, summary=self._summary(self._text(f"event/{kind}", encode(facts))))

@@ -123,10 +123,10 @@ def has_key(settings: Any, environment: Mapping[str, str]) -> bool:
 def run_id(folder: Path, environment: Mapping[str, str]) -> str:
     """WANDB_RUN_ID, or the one that the run folder remembers, or a new one; remembered from now on."""
     path = folder / ID_FILE
-    known = ""
+    stored = ""
     with contextlib.suppress(CheckpointError):
-        known = read_plain(path, LARGEST_ID, Disk(folder)).decode(errors="replace").strip()
-    chosen = environment.get("WANDB_RUN_ID") or known or secrets.token_hex(6)
-    if chosen != known:
+        stored = read_plain(path, LARGEST_ID, Disk(folder)).decode(errors="replace").strip()
+    chosen = environment.get("WANDB_RUN_ID") or stored or secrets.token_hex(6)
+    if chosen != stored:
         write_atomically(path, f"{chosen}\n".encode(), Disk(folder))
     return chosen

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from safelight.errors import SafelightError
-from safelight.monitors.modules import trained, unwrapped
+from safelight.monitors.modules import trainable_parameters, unwrapped
 from safelight.observing.stage_pictures import STAGES, compare_weights, draw_timelapse, save_stage
 from safelight.pictures.grid import grid, save_png, to_uint8
 from safelight.probes.dataset import take_images
@@ -26,9 +26,11 @@ from safelight.watching.samples.sampled_images import as_batch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import first_line
 
-SHARE = 0.02  # of the time, that pictures may take where nobody says how often they are drawn
-SHORTEST, LAST = 0.02, 0.5  # seconds that a picture takes at least; that the last one may take in any case
-FIRST, GROWTH = 16, 1.25  # stage of a loop whose length is not known, and how many times later the next one is
+MAX_TIME_SHARE = 0.02  # of the time, that pictures may take where nobody says how often they are drawn
+MIN_PICTURE_SECONDS = 0.02  # seconds that a picture takes at least
+LAST_PICTURE_SECONDS = 0.5  # that the last one may take in any case
+# Stage of a loop whose length is not known, and how many times later the next one is
+FIRST_STAGE, STAGE_GROWTH = 16, 1.25
 FAILURES = 3  # after which no more pictures are tried
 BATCH = 64
 
@@ -47,7 +49,7 @@ class Previews:
         self._given, self._ema, self._every = given, given.ema, given.previews.sample_every
         self._folder, self._record, self._report_once = run.folder, run.record, report_once
         self._is_on = given.sampler is not None and self._every != 0
-        self._plan = Plan(step, run.steps, self._every, STAGES, FIRST, GROWTH)
+        self._plan = Plan(step, run.steps, self._every, STAGES, FIRST_STAGE, STAGE_GROWTH)
         device = next(given.model.parameters()).device
         self._measures = SampleMeasures(given.data, given.previews, run, step, device, report_once, say)
         self.newest = NewestReadings()
@@ -80,7 +82,7 @@ class Previews:
         spent, asked = self._spent, self._measures.is_due(updates)
         is_due = self._plan.is_due(updates)
         if is_due and self._every is None and not asked:
-            is_due = self._seconds_left > max(SHORTEST, self._cost)
+            is_due = self._seconds_left > max(MIN_PICTURE_SECONDS, self._cost)
         if is_due or asked:
             self._plan.passed(updates)
             self._draw(updates, ended=False, seconds=self._seconds_left)
@@ -90,7 +92,7 @@ class Previews:
         """The last stage, and all of them as an animation."""
         if not self._is_on:
             return
-        may_take = max(LAST, self._seconds_left)
+        may_take = max(LAST_PICTURE_SECONDS, self._seconds_left)
         if updates > self._drawn_at and (self._every is not None or self._cost <= may_take):
             self._draw(updates, ended=True, seconds=may_take)
         place = self._folder.samples, self._folder.disk
@@ -110,7 +112,7 @@ class Previews:
 
     @property
     def _seconds_left(self) -> float:
-        return SHARE * self._trained - self._pictures
+        return MAX_TIME_SHARE * self._trained - self._pictures
 
     # --- a stage --------------------------------------------------------------------------------------------------
 
@@ -174,14 +176,15 @@ class Previews:
 
     def _averages(self) -> list[Tensor] | None:
         model = unwrapped(self._given.model)
-        return ema_of_trained(self._ema, list(model.named_parameters()), trained(model))
+        return ema_of_trained(self._ema, list(model.named_parameters()), trainable_parameters(model))
 
     @torch.no_grad()
     def _ema_distance(self) -> float:
-        """Of EMA and raw weights, over the length of the raw ones."""
-        averages, named = None if self._ema is None else self._averages(), trained(unwrapped(self._given.model))
+        """The distance of EMA and raw weights, over the length of the raw ones."""
+        averages = None if self._ema is None else self._averages()
+        named_parameters = trainable_parameters(unwrapped(self._given.model))
         apart = length = 0.0
-        for (_, own), average in zip(named, averages or [own for _, own in named], strict=True):
+        for (_, own), average in zip(named_parameters, averages or [own for _, own in named_parameters], strict=True):
             apart += float((average.to(own).float() - own.float()).square().sum())
             length += float(own.float().square().sum())
         return (apart / max(length, 1e-24)) ** 0.5
@@ -197,7 +200,7 @@ class Previews:
     # --- what may fail --------------------------------------------------------------------------------------------
 
     def _attempt(self, what: str, act: Callable[..., Any], *given: Any) -> Any:
-        """What `act` returns; None where it failed."""
+        """What `act` returns; None if it failed."""
         try:
             return act(*given)
         except Exception as error:

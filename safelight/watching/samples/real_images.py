@@ -12,11 +12,11 @@ from torch import Tensor
 from safelight.data.images import Images
 from safelight.data.tensors import PixelRange
 from safelight.errors import DataError
-from safelight.observing.sample_judge import MOST_SEARCHED
+from safelight.observing.sample_judge import MAX_SEARCHED_IMAGES
 from safelight.probes.dataset import take_images
 
 MOST_READ = 2048  # images of a dataset, each of which has to be read
-FEWEST = 32
+MIN_REAL_IMAGES = 32
 MOST_BYTES = 256_000_000
 
 
@@ -24,10 +24,10 @@ def images_of(data: Any) -> Images:
     """Evenly chosen ones of a tensor, an array, a Dataset or the dataset of a DataLoader."""
     data = data if hasattr(data, "__getitem__") else getattr(data, "dataset", data)
     is_array = isinstance(data, Tensor | np.ndarray)
-    most = min(MOST_SEARCHED, MOST_BYTES // max(1, _size(data))) if is_array else MOST_READ
+    most = min(MAX_SEARCHED_IMAGES, MOST_BYTES // max(1, _size(data))) if is_array else MOST_READ
     taken = take_images(data, most)
-    if taken is None or len(taken) < FEWEST:
-        raise DataError(f"expected a tensor, an array or a Dataset of at least {FEWEST} images of one size.")
+    if taken is None or len(taken) < MIN_REAL_IMAGES:
+        raise DataError(f"expected a tensor, an array or a Dataset of at least {MIN_REAL_IMAGES} images of one size.")
     found = square(PixelRange("images of data").to_bytes(torch.from_numpy(np.ascontiguousarray(taken))))
     pixels = np.ascontiguousarray(found.permute(0, 2, 3, 1).numpy())
     digest = hashlib.sha256(str(pixels.shape).encode() + pixels.tobytes()).hexdigest()

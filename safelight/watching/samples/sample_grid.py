@@ -19,8 +19,8 @@ from safelight.errors import UsageError
 from safelight.generate import LARGEST_BATCH, evaluation_mode
 from safelight.keys import derive_seed
 from safelight.model.copies import copy_without_hooks
-from safelight.monitors.modules import trained, unwrapped
-from safelight.observing.stage_pictures import COMPARED, Columns, draw_timelapse, save_stage
+from safelight.monitors.modules import trainable_parameters, unwrapped
+from safelight.observing.stage_pictures import COMPARED_IMAGES, Columns, draw_timelapse, save_stage
 from safelight.probes.random_state import kept_random_state
 from safelight.probes.sampler import accepts
 from safelight.run import pictures_in
@@ -91,7 +91,7 @@ class SampleGrid:
             copied = copy_without_hooks(network).requires_grad_(False)
             raw = None
             if ema is not None:
-                raw = self._draw(copied, min(COMPARED, self.count), end)
+                raw = self._draw(copied, min(COMPARED_IMAGES, self.count), end)
                 load_ema(copied, network, ema)
             columns = Columns(self.count)
             samples = self._draw(copied, count, end, columns)
@@ -132,7 +132,7 @@ class SampleGrid:
 
 
 def shape_of(model: nn.Module) -> tuple[int, int, int]:
-    """Of one image, as the config of a diffusers model says it."""
+    """The shape of one image, as the config of a diffusers model says it."""
     config = getattr(model, "config", None)
     side, channels = getattr(config, "sample_size", None), getattr(config, "in_channels", None)
     if not isinstance(side, int | list | tuple) or not isinstance(channels, int):
@@ -145,12 +145,12 @@ def shape_of(model: nn.Module) -> tuple[int, int, int]:
 
 def load_ema(copied: nn.Module, model: nn.Module, ema: Any) -> None:
     """Writes the averages of `model` into its copy."""
-    averages = ema_of_trained(ema, list(model.named_parameters()), trained(model))
+    averages = ema_of_trained(ema, list(model.named_parameters()), trainable_parameters(model))
     if averages is None:
         raise UsageError("The EMA could not be matched with the model: pass a module, an EMA object or a dict by name.")
     weights = dict(copied.named_parameters())
     with torch.no_grad():
-        for (name, _), average in zip(trained(model), averages, strict=True):
+        for (name, _), average in zip(trainable_parameters(model), averages, strict=True):
             weights[name].copy_(average)
 
 

@@ -14,7 +14,7 @@ from safelight.config.tree import Config, Data, Evaluate, Features, Sample, Trai
 from safelight.data.images import Images
 from safelight.errors import DataError
 from safelight.observing.sample_check import SampleCheck
-from safelight.observing.sample_judge import FIRST_GUESS, USUAL, Budget, SampleJudge
+from safelight.observing.sample_judge import FIRST_GUESS, USUAL_EVALUATIONS, Budget, SampleJudge
 from safelight.probes.dataset import SeenImages
 from safelight.watching.arguments import PreviewIntervals
 from safelight.watching.samples.preview_plan import Plan
@@ -23,8 +23,9 @@ from safelight.watching.watched_run import WatchedRun
 from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
 
 COUNT = 16  # samples of a picture
-FIRST, GROWTH = 64, 2.0  # evaluation of a loop whose length is not known, and how many times later the next one is
-ENDLESS = 1 << 60  # steps
+# Evaluation of a loop whose length is not known, and how many times later the next one is
+FIRST_EVALUATION, EVALUATION_GROWTH = 64, 2.0
+ENDLESS_STEPS = 1 << 60  # steps
 ENOUGH_SEEN = 256  # images that a loop showed, where it passed no dataset
 
 
@@ -45,7 +46,7 @@ class SampleMeasures:
         self._data, self._every, self._run = data, often.evaluate_every, run
         self._features: Features = often.features
         self._device, self._report, self._say = device, report, say
-        self._plan = Plan(step, run.steps, self._every, USUAL, FIRST, GROWTH)
+        self._plan = Plan(step, run.steps, self._every, USUAL_EVALUATIONS, FIRST_EVALUATION, EVALUATION_GROWTH)
         self._seen = SeenImages()
         self._images: Images | None = None
         self._has_no_images = False
@@ -58,7 +59,7 @@ class SampleMeasures:
 
     @property
     def samples(self) -> int:
-        """Of an evaluation."""
+        """The samples of an evaluation."""
         return self._config.evaluate.samples
 
     def is_due(self, updates: int) -> bool:
@@ -112,12 +113,12 @@ class SampleMeasures:
 
     @functools.cached_property
     def _config(self) -> Config:
-        """Of a run of ours that would be measured alike."""
+        """The config of a run of ours that would be measured alike."""
         images = self._images
         side, channels = (32, 3) if images is None else (images.pixels.shape[1], images.pixels.shape[3])
         return Config(
             data=Data(image_size=side, channels=1 if channels == 1 else 3, held_out=0.0),
-            train=Train(steps=self._run.steps or ENDLESS),
+            train=Train(steps=self._run.steps or ENDLESS_STEPS),
             sample=Sample(count=COUNT),
             evaluate=Evaluate(every=self._every, features=self._features),
         )

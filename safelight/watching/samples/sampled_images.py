@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.data.tensors import BELOW, OVERSHOOT, RANGES
+from safelight.data.tensors import LOWEST_OF_UNIT_RANGE, OVERSHOOT, RANGES
 from safelight.errors import UsageError
 
 
@@ -41,9 +41,9 @@ class SampledImages:
     def _of(self, floats: Tensor) -> str:
         finite = floats[floats.isfinite()]
         if self._range is None and len(finite):
-            is_positive = float(finite.min()) >= BELOW and float(finite.max()) <= OVERSHOOT
+            is_positive = float(finite.min()) >= LOWEST_OF_UNIT_RANGE and float(finite.max()) <= OVERSHOOT
             self._range = "[0, 1]" if is_positive else "[-1, 1]"
-        elif self._range == "[0, 1]" and len(finite) and float(finite.min()) < 10 * BELOW:
+        elif self._range == "[0, 1]" and len(finite) and float(finite.min()) < 10 * LOWEST_OF_UNIT_RANGE:
             self._range = "[-1, 1]"  # the first ones happened to have no dark pixel
         return self._range or "[-1, 1]"
 
@@ -60,7 +60,7 @@ def as_batch(images: Any) -> Tensor:
 
 
 def _tensor_of(found: Any) -> Tensor:
-    """Of a tensor, an array, a list of Pillow's images, or the output of a diffusers pipeline."""
+    """The images of a tensor, an array, a list of Pillow's images, or the output of a diffusers pipeline."""
     found = getattr(found, "images", getattr(found, "sample", found))
     if isinstance(found, tuple | list) and found:
         first: Any = found[0]

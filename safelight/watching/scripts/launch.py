@@ -27,11 +27,11 @@ class Options(NamedTuple):
     loggers: tuple[str, ...] = ()
     quiet: bool = False
     handover: str | None = None
-    """Of a check: the file that the script's process leaves its notes in."""
+    """In a check, the file that the script's process leaves its notes in."""
 
 
-def is_first_process() -> bool:
-    """Of those that a launcher started, as far as the environment says."""
+def is_first_by_environment() -> bool:
+    """Whether this is the first process of those that a launcher started, as far as the environment says."""
     return next((os.environ[name] for name in RANKS if os.environ.get(name)), "0") == "0"
 
 
@@ -93,7 +93,7 @@ def run_inside(command: Sequence[str], environment: Mapping[str, str]) -> int:
 def run_script(options: Options, target: Sequence[str], *, owns_process: bool) -> int:
     """Does not return where the process is ours: python goes on in it."""
     command = command_for(target, owns_process=owns_process)
-    watched = not is_switched_off() and is_first_process()
+    watched = not is_switched_off() and is_first_by_environment()
     if watched:
         refuse_options(options)
     environment = environment_for(options) if watched else dict(os.environ)

@@ -24,7 +24,7 @@ class Notes:
 
     @classmethod
     def read(cls, path: Path) -> Notes | None:
-        """None where the script's process left none: it never imported torch, or was killed."""
+        """None if the script's process left none: it never imported torch, or was killed."""
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):

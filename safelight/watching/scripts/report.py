@@ -40,12 +40,12 @@ ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ScriptReport:
-    """`diagnosis` is None where nothing was trained."""
+    """`diagnosis` is None if nothing was trained."""
 
     target: str
     notes: Notes
     code: int
-    """Of the script's process."""
+    """The exit code of the script's process."""
     diagnosis: Diagnosis | None = None
     rows: tuple[Row, ...] = ()
     rules: tuple[Line, ...] = ()
@@ -139,9 +139,9 @@ def report_on(
 ) -> ScriptReport:
     """From the record that the script left; a process that was killed leaves no notes. `narrow`: to what counts."""
     folder = RunFolder(run)
-    known = notes or Notes(int(folder.status().get("step", 0)))
-    if not known.updates or not folder.record.is_file():
-        return ScriptReport(target, known, code)
+    notes_of_run = notes or Notes(int(folder.status().get("step", 0)))
+    if not notes_of_run.updates or not folder.record.is_file():
+        return ScriptReport(target, notes_of_run, code)
     try:
         diagnosis = narrow(diagnose_run(run))
         with open_history(folder.record) as readings:
@@ -150,13 +150,13 @@ def report_on(
             rules = tuple(checklist(diagnosis, is_edited=False))
             recognised = bool(readings.events("recognised"))
     except RecordError:
-        return ScriptReport(target, known, code)
-    return ScriptReport(target, known, code, diagnosis, rows, rules, recognised)
+        return ScriptReport(target, notes_of_run, code)
+    return ScriptReport(target, notes_of_run, code, diagnosis, rows, rules, recognised)
 
 
 def rows_from(history: RunHistory) -> list[Row]:
     def first(reading: Check) -> float | None:
-        """Of a loop only its batches are known, not the data as a whole."""
+        """The first reading: of a loop only its batches are known, not the data as a whole."""
         numbers = history.numbers(reading)
         if not len(numbers) and reading in IN_BATCHES:
             numbers = history.numbers(IN_BATCHES[reading])

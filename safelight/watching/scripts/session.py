@@ -19,10 +19,10 @@ from safelight.watching.scripts.notes import Ending, Notes
 from safelight.watching.scripts.tracebacks import hide_frames
 from safelight.watching.watched_run import crashed
 
-ANNOUNCED = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
-AGAIN = 3  # times that a script which goes on is stopped
+UPDATES_BEFORE_NOTICE = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
+MAX_STOPS = 3  # times that a script which goes on is stopped
 GRACE = 60.0  # seconds that a stopped script has for its own leaving
-POLLED = 0.2
+POLL_SECONDS = 0.2
 PATIENCE = 5  # steps of optimizers for one update: there may be two of them, or none that trains a network
 
 
@@ -93,7 +93,7 @@ class Session:
         if not self._is_stopped:
             return
         self._times_stopped += 1
-        if self._times_stopped > AGAIN:
+        if self._times_stopped > MAX_STOPS:
             self._leave("swallowed")
         raise StopAfter
 
@@ -103,7 +103,7 @@ class Session:
         if self._captured.watch is not None and not self._is_registered:
             self._is_registered = True
             atexit.register(self.end)  # the watch closes itself at the end, too: this one comes first
-        if self._captured.updates >= ANNOUNCED:
+        if self._captured.updates >= UPDATES_BEFORE_NOTICE:
             self._after.remove()
             self._announce()
 
@@ -119,7 +119,7 @@ class Session:
     def _wait_for_end(self) -> None:
         """A script may do much when it is stopped, or wait for ever in another thread: it has a while for that."""
         while not self._is_stopped:
-            if self._over.wait(POLLED):
+            if self._over.wait(POLL_SECONDS):
                 return
         if not self._over.wait(GRACE):
             self._leave("late")

@@ -64,7 +64,7 @@ def test_rules_that_do_not_count_did_not_look() -> None:
     before = diagnosis("LOS001")
     after = apply(before, Selection(ignore=(("LOS001", "--ignore"), ("CUR", "--ignore"))))
     assert before.coverage.looked - after.coverage.looked == 6
-    assert after.coverage.refused["CUR001"] == "ignored by --ignore"
+    assert after.coverage.unable["CUR001"] == "ignored by --ignore"
     assert after.verdict.startswith(f"Nothing was found by the {after.coverage.looked} of ")
 
 

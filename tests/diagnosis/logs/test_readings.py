@@ -29,7 +29,7 @@ def judged(rows: list[dict[str, Any]]) -> list[str]:
     log = read(rows)
     run = RunHistory(log.readings, spacing=log.summary.spacing)
     looked = coverage(run)
-    able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.refused)
+    able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.unable)
     return [finding.code for finding in examine(run, able)]
 
 

@@ -11,7 +11,7 @@ from safelight.diagnosis.logs.table import Table
 
 
 def test_long_logs_are_thinned_and_broken_numbers_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 100)
+    monkeypatch.setattr(module, "MAX_NUMBERS", 100)
     table = Table().extend({"step": k, "loss": math.nan if k == 333 else 1.0} for k in range(1000))
     rows, _ = table.columns["loss"].arrays()
     assert len(rows) <= 100

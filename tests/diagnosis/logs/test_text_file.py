@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from safelight.diagnosis.logs.text_file import LONGEST, lines_of
+from safelight.diagnosis.logs.text_file import MAX_LINE_LENGTH, lines_of
 from safelight.errors import UsageError
 
 
@@ -25,8 +25,8 @@ def test_progress_bars_and_broken_bytes(tmp_path: Path) -> None:
 
 def test_a_line_without_an_end_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    path.write_text("x" * (3 * LONGEST) + "\nnext\n")
-    assert [len(line) for line in lines_of(path)] == [LONGEST, 4]
+    path.write_text("x" * (3 * MAX_LINE_LENGTH) + "\nnext\n")
+    assert [len(line) for line in lines_of(path)] == [MAX_LINE_LENGTH, 4]
 
 
 @pytest.mark.parametrize(("content", "words"), [(b"", "is empty"), (b"\x00\x01\x02", "is not text")])

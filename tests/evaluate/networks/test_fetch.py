@@ -83,7 +83,7 @@ def test_fetching_the_true_inception() -> None:
     told: list[str] = []
     path = get_inception(told.append)
     assert "12.6388" in told[-1]
-    assert sha256(path.read_bytes()) == weights.CONVERTED
+    assert sha256(path.read_bytes()) == weights.CONVERTED_SHA256
     loaded = load_network("inception", say=pytest.fail)
     assert loaded.known
     assert loaded.fingerprint == SOURCES["inception"].tensors

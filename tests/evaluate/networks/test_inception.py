@@ -28,7 +28,9 @@ def test_inception_is_the_one_of_the_known_file() -> None:
         "Mixed_7c.branch_pool.conv.weight",
     } <= names
     weights = sum(p.numel() for name, p in network.named_parameters() if name.endswith("conv.weight"))
-    assert weights + 2048 * 1008 + 1008 == inception.SKIPPED, "the random numbers that making such a network uses up"
+    assert weights + 2048 * 1008 + 1008 == inception.SKIPPED_WEIGHTS, (
+        "the random numbers that making such a network uses up"
+    )
 
 
 def test_the_taps_of_inception() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from folders import FINDING, make_run
 
-from safelight.pages.data.headline import verdict
+from safelight.pages.data.headline import page_verdict
 from safelight.pages.data.run_list import entry
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import describe
@@ -100,4 +100,4 @@ def test_a_run_that_ended_says_whether_longer_would_be_better(ready: Path) -> No
 
 def test_a_verdict_needs_no_record(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", status={"status": "training", "step": 0})
-    assert verdict(read_status(RunFolder(run)), None, [])["tone"] == "waiting"
+    assert page_verdict(read_status(RunFolder(run)), None, [])["tone"] == "waiting"

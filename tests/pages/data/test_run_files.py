@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safelight.pages.data.run_files import LARGEST_JSON, inside, read_bytes, read_json
+from safelight.pages.data.run_files import LARGEST_JSON, plain_file_inside, read_bytes, read_json
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_read(run: Path, name: str, plain: bool, content: dict) -> None:
-    assert (inside(run, name) is not None) == plain
+    assert (plain_file_inside(run, name) is not None) == plain
     assert read_json(run, name) == content
 
 

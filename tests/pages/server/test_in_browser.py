@@ -30,7 +30,7 @@ TINY = ("model.widths=16", "model.norm_groups=8", "model.layers=1", "model.atten
 
 
 DRAWN = ("Loss", "Loss by noise level", "Gradient flow by part", "Gradient norm", "Learning rate", "Throughput",
-         "Memory", "Distance from real images", "Loss on the fixed probe", "Diversity of samples", "Skill")  # fmt: skip
+         "Memory", "Distance from real images", "Loss on the fixed set", "Diversity of samples", "Skill")  # fmt: skip
 TOLD = ("Error", "LRA001", "Since step 120, over since step 180", "99 % sure", "below 2", "loss.spike: it lasts",
         "Lower the learning rate.", "optimizer.lr: 0.0001", "The loss diverged")  # fmt: skip
 # Read from a copy: a canvas that is read often is painted without the graphics card.

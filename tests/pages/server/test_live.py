@@ -70,8 +70,8 @@ class Stream:
 @pytest.fixture(autouse=True)
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks follow each other without the rest that spares a training."""
-    monkeypatch.setattr(live, "LEAST_REST", 0.0)
-    monkeypatch.setattr(live, "MOST_REST", 0.0)
+    monkeypatch.setattr(live, "MIN_REST", 0.0)
+    monkeypatch.setattr(live, "MAX_REST", 0.0)
     monkeypatch.setattr(live, "POLL_SECONDS", 0.01)
 
 
@@ -220,8 +220,8 @@ def test_ten_tabs_cost_one_look_and_none_when_closed(
 
     monkeypatch.setattr(live.LiveRun, "_poll", counted)
     monkeypatch.setattr(live, "STATUS_SECONDS", math.inf)
-    monkeypatch.setattr(live, "LEAST_REST", 0.7)  # a commit is many writes, and each would be worth a look
-    monkeypatch.setattr(live, "MOST_REST", 0.8)
+    monkeypatch.setattr(live, "MIN_REST", 0.7)  # a commit is many writes, and each would be worth a look
+    monkeypatch.setattr(live, "MAX_REST", 0.8)
     streams = [Stream(port, f"run={describe(training).id}&after=99&signals=loss/mean") for _ in range(10)]
     for stream in streams:
         stream.next("delta")
@@ -242,7 +242,7 @@ def test_ten_tabs_cost_one_look_and_none_when_closed(
 
 def test_a_listener_that_does_not_read_loses_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     listener = live.Listener(["a"], "1.x")
-    for cursor in range(live.MOST_WAITING + 1):
+    for cursor in range(live.MAX_WAITING + 1):
         listener.put("delta", {"cursor": cursor})
     assert listener.waiting.qsize() == 1
     assert b"event: reset" in listener.waiting.get_nowait()
@@ -255,5 +255,5 @@ def test_a_frame_cannot_be_broken_by_what_it_holds() -> None:
 
 
 def test_too_many_listeners_are_refused(training: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MOST_LISTENERS", 0)
+    monkeypatch.setattr(live, "MAX_LISTENERS", 0)
     assert get(port, f"/api/live?run={describe(training).id}").code == 503

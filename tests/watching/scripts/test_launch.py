@@ -124,7 +124,7 @@ def test_the_first_process_is_known_by_its_launcher(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert launch.is_first_process() == first
+    assert launch.is_first_by_environment() == first
 
 
 @pytest.mark.parametrize("variables", [{"SAFELIGHT": "off"}, {"RANK": "1"}], ids=str)

@@ -175,7 +175,7 @@ def test_a_loop_that_catches_everything_is_ended(
 
     with pytest.raises(Left):
         train_on()
-    assert caught == 1 + session.AGAIN
+    assert caught == 1 + session.MAX_STOPS
     notes = Notes.read(tmp_path / "notes")
     assert notes is not None
     assert (notes.updates, notes.ending) == (2, "swallowed")

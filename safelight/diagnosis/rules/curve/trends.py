@@ -7,11 +7,11 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, warning
+from safelight.diagnosis.rule import Detection, Several, warning_rule
 from safelight.diagnosis.rules.curve.jumps import curve, spike
 from safelight.diagnosis.rules.learning import DAMAGE, has_short_updates
 from safelight.diagnosis.rules.loss.divergence import diverged, is_constant
-from safelight.diagnosis.run_history import STAYS, STAYS_KNOWN, RunHistory, stays_at_first
+from safelight.diagnosis.run_history import MIN_STEPS, MIN_STEPS_AT_RATE, RunHistory, stays_at_first
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
 from safelight.words import round_rate
@@ -24,7 +24,7 @@ def rise(run: RunHistory) -> Detection | None:
     steps, losses = curve(run)
     found = shapes.rises(losses, RISE) if len(losses) and diverged(run) is None else None
     jump = None if found is None else spike(run)
-    if found is None or oscillation(run) is not None or (jump is not None and jump.over is None):
+    if found is None or oscillation(run) is not None or (jump is not None and jump.ended_at is None):
         return None
     first = int(steps[found.first])
     return Detection(
@@ -51,7 +51,7 @@ def oscillation(run: RunHistory) -> Detection | None:
         ("draws of timesteps: neighbouring losses differ by far less",),
         confidence=0.99,
         fix=_lower(run, last, "Shuffle the images anew in every epoch"),
-        over=last + 1 if len(losses) - found.last > (found.last - found.first) else None,
+        ended_at=last + 1 if len(losses) - found.last > (found.last - found.first) else None,
     )
 
 
@@ -67,7 +67,7 @@ def _lower(run: RunHistory, step: int, also: str) -> Fix | None:
 
 def plateau(run: RunHistory) -> Detection | None:
     """Where nothing tells more: no skill, no search along the update, and updates that are not short."""
-    if len(run.steps(SKILL_RAW)) or len(run.steps(checks.SEARCH["1"])) or has_short_updates(run):
+    if len(run.steps(SKILL_RAW)) or len(run.steps(checks.LINE_SEARCH_RATIO["1"])) or has_short_updates(run):
         return None
     stay = stays_at_first(run)
     if stay is None:
@@ -83,35 +83,44 @@ def plateau(run: RunHistory) -> Detection | None:
 
 
 RULES = (
-    warning("CUR003", "loss.rise", "A loss that rises slowly")(
+    warning_rule(
+        "CUR003",
+        "loss.rise",
+        "A loss that rises slowly",
         what="The loss of the last eighth of the run is higher than it was before, by a quarter or more.",
         why="The training undoes what it had learnt.",
         similar="A divergence multiplies the loss (LOS007); a spike begins at one step (CUR001).",
         limits="Runs of less than 128 steps. Tasks that become harder on purpose: higher resolution, other timesteps.",
         fix="Return to a checkpoint from before, lower optimizer.lr and let it decay.",
-        needs=(Several(LOSS, shapes.BLOCKS * shapes.SHORTEST),),
+        needs=(Several(LOSS, shapes.BLOCKS * shapes.MIN_BLOCK),),
         detect=rise,
         logs=LogNeed("single"),
         explained_by=DAMAGE,
     ),
-    warning("CUR004", "loss.oscillation", "A loss that goes up and down")(
+    warning_rule(
+        "CUR004",
+        "loss.oscillation",
+        "A loss that goes up and down",
         what="The loss rises and falls again several times, by more than a half of itself and than chance explains.",
         why="Updates overshoot, or neighbouring batches are too alike to learn from.",
         similar="Single losses always scatter: they depend on the timesteps that were drawn.",
         limits="Waves shorter than eight steps.",
         fix="Lower optimizer.lr by a factor of 2 to 5, and shuffle the images anew in every epoch.",
-        needs=(Several(LOSS, shapes.LEAST + 1),),
+        needs=(Several(LOSS, shapes.MIN_LOSSES_BEFORE + 1),),
         detect=oscillation,
         logs=LogNeed("single"),
         explained_by=f"{DAMAGE} data.not-shuffled",
     ),
-    warning("CUR005", "loss.plateau", "A loss that stays where it began")(
+    warning_rule(
+        "CUR005",
+        "loss.plateau",
+        "A loss that stays where it began",
         what="After hundreds of steps the loss is still 1, that of a network which predicts no noise at all.",
         why="Nothing is learnt.",
         similar="Where updates are too short it is lr.too-low; without a gradient, loss.detached.",
         limits="Networks that predict something else than noise: their loss at the start is another one.",
         fix="Is the model that is trained the one that is called, with this x_t and this t? If so, raise optimizer.lr.",
-        needs=(LOSS, (Several(LEARNING_RATE, STAYS_KNOWN), Several(LOSS, STAYS))),
+        needs=(LOSS, (Several(LEARNING_RATE, MIN_STEPS_AT_RATE), Several(LOSS, MIN_STEPS))),
         detect=plateau,
         logs=LogNeed("every step"),  # a mean over steps hides how losses differ by timestep
         explained_by=DAMAGE,

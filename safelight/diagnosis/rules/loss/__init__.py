@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Several, error, first_of, on_episode, on_latest, warning
+from safelight.diagnosis.rule import Several, error_rule, first_of, on_episode, on_latest, warning_rule
 from safelight.diagnosis.rules.loss.divergence import WINDOW, diverged
 from safelight.diagnosis.rules.loss.finite import nonfinite, weight_nonfinite
 from safelight.diagnosis.rules.loss.gradient import (
-    ENOUGH,
+    MIN_STEPS,
     below_zero,
     detached,
     few_decide,
@@ -19,7 +19,10 @@ from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, LOSS
 
 RULES = (
-    error("LOS001", "loss.nonfinite", "A loss or gradient that is not finite")(
+    error_rule(
+        "LOS001",
+        "loss.nonfinite",
+        "A loss or gradient that is not finite",
         what="NaN or infinity in the loss or in a gradient. Safelight's own trainer refuses such an update.",
         why="One such update makes every weight NaN; refused updates are steps that were not trained.",
         similar="fp16 overflows on purpose while it searches for its loss scale; those are not counted (PRE001 reports "
@@ -34,24 +37,30 @@ RULES = (
         explained_by="data.nonfinite loss.weight loss.diverged lr. model. scale. precision. optimizer. forward. "
         "target. timesteps. schedule.",
     ),
-    error("LOS002", "loss.detached", "No gradient anywhere")(
+    error_rule(
+        "LOS002",
+        "loss.detached",
+        "No gradient anywhere",
         what="The gradient of every parameter is exactly zero, or missing.",
         why="Nothing is learnt.",
         similar="With optimizer.no-update (OPT001) there are gradients and the weights do not follow them. Gradients "
         "that are cleared before the update did come out of the backward pass.",
         limits="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
-        needs=((Several(GRADIENT_NORM, ENOUGH + 1), checks.REPLAY_MSE_NORM),),
+        needs=((Several(GRADIENT_NORM, MIN_STEPS + 1), checks.REPLAY_MSE_NORM),),
         detect=detached,
         logs=LogNeed(),
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
     ),
-    error("LOS003", "loss.sign", "The sign of the loss is reversed")(
+    error_rule(
+        "LOS003",
+        "loss.sign",
+        "The sign of the loss is reversed",
         what="The gradient is opposite to that of the squared error of the same prediction.",
         why="Every update makes predictions worse.",
         similar="An optimizer that maximises gets the right gradient and goes the wrong way.",
         fix="Minimise the loss: no minus in front of it.",
-        needs=((checks.REPLAY_COSINE, Several(LOSS, 4 * ENOUGH)),),
+        needs=((checks.REPLAY_COSINE, Several(LOSS, 4 * MIN_STEPS)),),
         detect=first_of(
             on_episode(
                 opposite,
@@ -63,7 +72,10 @@ RULES = (
         ),
         logs=LogNeed(),
     ),
-    error("LOS004", "loss.weight-nonfinite", "A loss that is not finite by itself")(
+    error_rule(
+        "LOS004",
+        "loss.weight-nonfinite",
+        "A loss that is not finite by itself",
         what="Prediction and target are finite, and the loss is not.",
         why="One such step would make every weight NaN.",
         similar="Networks that overflow give predictions that are not finite.",
@@ -74,7 +86,10 @@ RULES = (
         detect=weight_nonfinite,
         explained_by="precision.transient lr. clipping. optimizer. data.nonfinite loss.sign",
     ),
-    error("LOS005", "loss.shape", "Prediction and target of different shapes")(
+    error_rule(
+        "LOS005",
+        "loss.shape",
+        "Prediction and target of different shapes",
         what="The loss broadcasts one against the other.",
         why="Every prediction is compared with every target: the best prediction is their mean.",
         fix="Make both [batch, channels, height, width]; look for a squeeze().",
@@ -85,7 +100,10 @@ RULES = (
             "Prediction and target have different shapes: the loss compares each with all by broadcasting.",
         ),
     ),
-    error("LOS006", "loss.not-of-prediction", "A gradient of something else")(
+    error_rule(
+        "LOS006",
+        "loss.not-of-prediction",
+        "A gradient of something else",
         what="The gradient is unrelated to that of the squared error of this prediction and this target.",
         why="The network learns something else than what is monitored.",
         similar="L1, Huber and weighted losses point in nearly the same direction.",
@@ -100,7 +118,10 @@ RULES = (
         explained_by="accumulation.short loss.shape loss.sign optimizer.no-zero target. data.nonfinite precision. "
         "model.bounded model.zero-init",
     ),
-    warning("LOS008", "loss.weighting", "Weights that ignore most of the batch")(
+    warning_rule(
+        "LOS008",
+        "loss.weighting",
+        "Weights that ignore most of the batch",
         what="The loss weighs a few timesteps so much that they decide every update.",
         why="All other noise levels are hardly trained, and updates are as noisy as those of a batch of one.",
         similar="min-SNR weights stay within a factor of the usual.",
@@ -111,7 +132,10 @@ RULES = (
         explained_by="loss.sign loss.not-of loss.weight-nonfinite target. loss.shape precision. optimizer. timesteps. "
         "forward.",
     ),
-    error("LOS007", "loss.diverged", "A training that diverges")(
+    error_rule(
+        "LOS007",
+        "loss.diverged",
+        "A training that diverges",
         what="The error is several times that of a model that always predicts 0, and had been far better; or the loss "
         "is ten times what it was at first, and targets that the network makes itself have grown with it.",
         why="Weights grow without bound.",

@@ -10,8 +10,8 @@ from safelight.diagnosis.rule import Detection
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import LOSS, NONFINITE_PARAMETERS, REFUSED
 
-OVERFLOWS = 1e30  # a squared error of fp32 numbers
-PASSED = 24  # finite losses after one that was not: a weight that overflows would have come again
+OVERFLOWING_ERROR = 1e30  # a squared error of fp32 numbers
+MIN_FINITE_AFTER = 24  # finite losses after one that was not: a weight that overflows would have come again
 
 
 def nonfinite(run: RunHistory) -> Detection | None:
@@ -37,12 +37,12 @@ def nonfinite(run: RunHistory) -> Detection | None:
         first,
         f"{what}{acted}, the first at step {first:,}{where}.",
         (
-            Evidence(signal.name, float(number), usual="0"),
+            Evidence(signal.name, float(number), healthy_range="0"),
             *(Evidence(name, words) for name, words in named.items() if words),
         ),
         ("fp16 searching for its loss scale: those updates are marked as overflow and not counted",),
         severity="error" if stops or (foreign and not len(finite)) else "warning",
-        over=int(finite[0]) if len(finite) else None,
+        ended_at=int(finite[0]) if len(finite) else None,
     )
 
 
@@ -51,11 +51,11 @@ def weight_nonfinite(run: RunHistory) -> Detection | None:
     if not len(bad):
         return None
     before = {int(s) for name, check in checks.NONFINITE.items() if name != "loss" for s in run.steps(check)}
-    compared = {int(s) for s, error in zip(*run.series(checks.LOSS_MSE), strict=True) if error < OVERFLOWS}
+    compared = {int(s) for s, error in zip(*run.series(checks.LOSS_MSE), strict=True) if error < OVERFLOWING_ERROR}
     infinite = {int(s) for s in run.steps(checks.NONFINITE_LOSS_NUMBER)}  # NaN may come from what was not shown
     alone = [int(step) for step in bad if int(step) not in before and int(step) in compared | infinite]
     steps, losses = run.series(LOSS)
-    passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= PASSED
+    passed = len(alone) == 1 and int(np.isfinite(losses[steps > alone[0]]).sum()) >= MIN_FINITE_AFTER
     if not alone or (passed and nonfinite(run) is not None):
         return None  # what comes once is reported as loss.nonfinite
     return Detection(

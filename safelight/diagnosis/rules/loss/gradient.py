@@ -10,13 +10,15 @@ from safelight.diagnosis.rule import Detection, on_episode
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import GRADIENT_NORM, LOSS
 
-ENOUGH = 8  # steps
-AGAINST, UNRELATED = -0.5, 0.1  # cosine with the gradient of the squared error; L1 and weighted losses have 0.5 to 1
-SAME = 0.7  # the same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where values are clipped
+MIN_STEPS = 8
+OPPOSITE_COSINE = -0.5  # cosine with the gradient of the squared error
+UNRELATED_COSINE = 0.1  # L1 and weighted losses have 0.5 to 1
+# The same of a loss that is the squared error: 1 in fp32, 0.99 in bf16, 0.89 where values are clipped
+SAME_COSINE = 0.7
 SIGNS = 0.9  # of the values have the same sign: 1 in healthy gradients, also where values are clipped; else 0.5
-ENDLESS = 10.0  # times what a loss below 0 was at first
-UNHEARD = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may have a weight of 0
-LOW, SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
+ENDLESS_FACTOR = 10.0  # times what a loss below 0 was at first
+MAX_UNHEARD_SHARE = 0.1  # of the samples; with a zero terminal SNR one timestep in a thousand may have a weight of 0
+LOW_COSINE, MAX_SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8 to 1, and swings of 0.2 to 0.3
 
 
 def _replayed(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
@@ -47,10 +49,10 @@ def _is_error(run: RunHistory, steps: np.ndarray, losses: np.ndarray) -> np.ndar
 def below_zero(run: RunHistory) -> Detection | None:
     """Where only the loss is known: it is below 0 from the first step on, and falls without bound."""
     steps, losses = run.series(LOSS)
-    if len(losses) < 4 * ENOUGH or not (losses < 0).all():
+    if len(losses) < 4 * MIN_STEPS or not (losses < 0).all():
         return None
-    begin, end = float(np.median(losses[:ENOUGH])), float(np.median(losses[-ENOUGH:]))
-    if not end < ENDLESS * begin:
+    begin, end = float(np.median(losses[:MIN_STEPS])), float(np.median(losses[-MIN_STEPS:]))
+    if not end < ENDLESS_FACTOR * begin:
         return None
     return Detection(
         int(steps[0]),
@@ -65,7 +67,7 @@ def opposite(run: RunHistory) -> Episode | None:
     steps, cosines = _replayed(run)
     plain = _is_error(run, steps, np.abs(run.at(checks.REPLAY_LOSS, steps)))  # its sign aside; then one look is enough
     early = _first(steps) | plain
-    against = cosines < AGAINST
+    against = cosines < OPPOSITE_COSINE
     return episode_of(steps[plain], against[plain]) or episode_of(steps[early], against[early], 2)
 
 
@@ -75,10 +77,10 @@ def unrelated(run: RunHistory) -> Episode | None:
     steps, cosines = _replayed(run)
     plain = is_plain(run)
     early = np.ones(len(steps), bool) if plain else _first(steps)
-    low = (cosines >= AGAINST) & (cosines < (SAME if plain else UNRELATED))
+    low = (cosines >= OPPOSITE_COSINE) & (cosines < (SAME_COSINE if plain else UNRELATED_COSINE))
     low &= run.at(checks.REPLAY_SIGNS, steps, 0.0) < SIGNS
     if plain:  # a single tensor that goes the other way
-        low |= run.at(checks.REPLAY_WORST, steps, 1.0) < AGAINST
+        low |= run.at(checks.REPLAY_WORST, steps, 1.0) < OPPOSITE_COSINE
     return episode_of(steps[early], low[early], 2) or _without_gradient(run, came=True)
 
 
@@ -98,7 +100,7 @@ def detached(run: RunHistory) -> Detection | None:
         own = run.latest(checks.REPLAY_MSE_NORM)
         return _detached(episode.first, f"though the error of the prediction has one of {own:.3g}")
     steps, norms = run.series(GRADIENT_NORM)
-    if len(steps) <= ENOUGH or (norms != 0).any() or (run.numbers(checks.SAMPLE_PARAMETER_BACKWARD) > 0).any():
+    if len(steps) <= MIN_STEPS or (norms != 0).any() or (run.numbers(checks.SAMPLE_PARAMETER_BACKWARD) > 0).any():
         return None
     return _detached(int(steps[0]), f"in any of {len(steps):,} steps")
 
@@ -107,13 +109,13 @@ def _detached(step: int, where: str) -> Detection:
     return Detection(
         step,
         f"No parameter had a gradient, {where}: the loss does not reach the network.",
-        (Evidence(GRADIENT_NORM.name, 0.0, usual="above 0"),),
+        (Evidence(GRADIENT_NORM.name, 0.0, healthy_range="above 0"),),
         ("a learning rate of 0: there would be gradients",),
     )
 
 
 weights_of_zero = on_episode(  # exact
-    lambda run: run.episode(checks.ANSWER_UNHEARD, lambda shares: (shares > UNHEARD) & (shares < 1), 3),
+    lambda run: run.episode(checks.ANSWER_UNHEARD, lambda shares: (shares > MAX_UNHEARD_SHARE) & (shares < 1), 3),
     lambda run, episode: (
         f"{run.median(checks.ANSWER_UNHEARD, episode):.0%} of the samples get no gradient at all: "
         "their weight in the loss is 0, and the network learns nothing from them."
@@ -128,7 +130,7 @@ def few_decide(run: RunHistory) -> Detection | None:
     its gradient differs from the plain one at nearly every look."""
     steps, cosines = _replayed(run)
     early = _first(steps)
-    low = episode_of(steps[early], (cosines[early] >= UNRELATED) & (cosines[early] < LOW), 2)
+    low = episode_of(steps[early], (cosines[early] >= UNRELATED_COSINE) & (cosines[early] < LOW_COSINE), 2)
     places, losses = run.series(checks.LOSS_REPORTED)
     errors = run.at(checks.LOSS_MSE, places)
     healthy = np.isfinite(losses) & np.isfinite(errors) & (errors > 0) & (losses > 0)
@@ -136,13 +138,16 @@ def few_decide(run: RunHistory) -> Detection | None:
     ratio = float(np.median(ratios)) if len(ratios) else 1.0
     # Of neighbours: a loss that becomes another one once and for all does not swing.
     swing = float(np.std(np.diff(np.log(ratios)))) / 2**0.5 if len(ratios) >= 8 else 0.0
-    if is_plain(run) or (low is None and swing < SWING):
+    if is_plain(run) or (low is None and swing < MAX_SWING):
         return None
     return Detection(
         int(steps[0]) if low is None and len(steps) else (low.first if low is not None else 0),
         f"A few timesteps outweigh all others: the loss is {ratio:.3g} times the plain error and "
         f"swings by a factor of {float(np.exp(swing)):.3g} from batch to batch; its gradient has a cosine of "
         f"{float(np.median(cosines)) if len(cosines) else 1.0:.2f} with the plain one.",
-        (run.evidence(checks.REPLAY_COSINE, "above 0.5"), Evidence("loss over error", swing, usual="below 0.5")),
+        (
+            run.evidence(checks.REPLAY_COSINE, "above 0.5"),
+            Evidence("loss over error", swing, healthy_range="below 0.5"),
+        ),
         confidence=0.95,
     )

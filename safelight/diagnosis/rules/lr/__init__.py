@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Several, error, first_of, on_count, warning
+from safelight.diagnosis.rule import Several, error_rule, first_of, on_count, warning_rule
 from safelight.diagnosis.rules.learning import LOOKS, short_updates, stays_by_short_updates
-from safelight.diagnosis.rules.lr.course import JUDGED, LONG, ZEROS, anew, ended_early, jump, zero
+from safelight.diagnosis.rules.lr.course import LONG_STEPS, MIN_RATES, MIN_ZERO_RATES, anew, ended_early, jump, zero
 from safelight.diagnosis.rules.lr.high import no_warmup, too_high
 from safelight.diagnosis.rules.lr.low import SEARCHES, too_low
-from safelight.diagnosis.run_history import STAYS_KNOWN
+from safelight.diagnosis.run_history import MIN_STEPS_AT_RATE
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
 
-SIDE = (
+CAUSES_BEFORE_LR = (
     "scale. loss.sign loss.shape optimizer.maximize optimizer.no-zero optimizer.not-its target. model.init "
     "data.nonfinite precision. optimizer.weight-decay data.shifted model.dead mode. model.bounded"
 )
@@ -21,48 +21,69 @@ SIDE = (
 LOSS_CAUSES = "loss.nonfinite loss.detached loss.weight loss.not-of loss.diverged"
 
 RULES = (
-    error("LRA001", "lr.too-high", "A learning rate that is too high")(
+    error_rule(
+        "LRA001",
+        "lr.too-high",
+        "A learning rate that is too high",
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
         "that of a network that predicts 0, or updates that the preflight tries do.",
         why="The loss fluctuates or rises; weights grow until they overflow.",
         similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         limits="Rates that are only unstable later: see `loss.diverged`.",
         fix="Lower optimizer.lr, or lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_MSE, checks.TRIAL_RATE, SKILL_RAW),),
+        needs=((checks.LINE_SEARCH_RATIO["1"], checks.LOSS_MSE, checks.TRIAL_RATE, SKILL_RAW),),
         detect=too_high,
-        explained_by=f"{SIDE} lr.jump accumulation. forward.",
+        explained_by=f"{CAUSES_BEFORE_LR} lr.jump accumulation. forward.",
     ),
-    warning("LRA002", "lr.too-low", "A learning rate that is too low")(
+    warning_rule(
+        "LRA002",
+        "lr.too-low",
+        "A learning rate that is too low",
         what="Updates gain nearly nothing where a hundred times longer ones would gain much, after the warm-up.",
         why="The run would take a hundred times as long.",
         similar="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there "
         "is little left to gain.",
         limits="Rates that are ten times too low. By the loss alone: networks that do not predict the noise.",
         fix="Raise optimizer.lr.",
-        needs=((Several(checks.SEARCH["1"], SEARCHES), Several(SKILL_RAW, LOOKS), Several(LOSS, STAYS_KNOWN)),),
+        needs=(
+            (
+                Several(checks.LINE_SEARCH_RATIO["1"], SEARCHES),
+                Several(SKILL_RAW, LOOKS),
+                Several(LOSS, MIN_STEPS_AT_RATE),
+            ),
+        ),
         detect=first_of(too_low, short_updates, stays_by_short_updates),
-        explained_by=f"{SIDE} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
+        explained_by=f"{CAUSES_BEFORE_LR} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
-    error("LRA003", "lr.zero", "A learning rate of 0")(
+    error_rule(
+        "LRA003",
+        "lr.zero",
+        "A learning rate of 0",
         what="The learning rate is exactly 0.",
         why="Nothing is learnt.",
         similar="The first step of a warm-up may be 0, and only that one.",
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
-        needs=(Several(LEARNING_RATE, ZEROS),),
+        needs=(Several(LEARNING_RATE, MIN_ZERO_RATES),),
         detect=zero,
         logs=LogNeed(),
     ),
-    warning("LRA004", "lr.ended-early", "A schedule that ends before the run")(
+    warning_rule(
+        "LRA004",
+        "lr.ended-early",
+        "A schedule that ends before the run",
         what="The learning rate has been almost 0 for a long time while the training continues.",
         why="The rest of the run is wasted.",
         similar="Every decay ends low; this one ended long ago.",
         limits="Decays that end a little early.",
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
-        needs=(Several(LEARNING_RATE, LONG),),
+        needs=(Several(LEARNING_RATE, LONG_STEPS),),
         detect=ended_early,
         logs=LogNeed(),
     ),
-    warning("LRA007", "lr.every-micro-batch", "A schedule that is stepped with every micro-batch")(
+    warning_rule(
+        "LRA007",
+        "lr.every-micro-batch",
+        "A schedule that is stepped with every micro-batch",
         what="The learning rate changes between the micro-batches of one update.",
         why="With k micro-batches a schedule that was made for updates ends after a k-th of the run.",
         similar="A schedule that ended before the run shows only at its end.",
@@ -76,16 +97,22 @@ RULES = (
             "runs faster than the updates.",
         ),
     ),
-    warning("LRA006", "lr.no-warmup", "A rate that is high from the first step")(
+    warning_rule(
+        "LRA006",
+        "lr.no-warmup",
+        "A rate that is high from the first step",
         what="One of the first updates raises the error on its own batch several times; later ones do not.",
         why="The damage of the first steps may be permanent: dead units, labels that are ignored.",
         similar="A rate that is too high for the run raises the error at later steps too.",
         fix="Lengthen optimizer.warmup.",
-        needs=((checks.SEARCH["1"], checks.LOSS_MSE),),
+        needs=((checks.LINE_SEARCH_RATIO["1"], checks.LOSS_MSE),),
         detect=no_warmup,
-        explained_by=f"{SIDE} lr.jump accumulation. forward.",
+        explained_by=f"{CAUSES_BEFORE_LR} lr.jump accumulation. forward.",
     ),
-    warning("LRA005", "lr.jump", "A learning rate that jumps")(
+    warning_rule(
+        "LRA005",
+        "lr.jump",
+        "A learning rate that jumps",
         what="From one step to the next the learning rate rises to several times what it ever was; or it begins again "
         "as at the first step, in the middle of its schedule.",
         why="The optimizer's moments were averaged for another rate: updates are too large. A schedule that begins "
@@ -94,7 +121,7 @@ RULES = (
         "lowest.",
         limits="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
-        needs=(Several(LEARNING_RATE, JUDGED),),
+        needs=(Several(LEARNING_RATE, MIN_RATES),),
         detect=first_of(jump, anew),
         logs=LogNeed("known steps"),
     ),

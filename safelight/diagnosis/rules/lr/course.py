@@ -10,17 +10,17 @@ from safelight.diagnosis.rule import Detection
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import LEARNING_RATE
 
-JUMP, ENDED = 5.0, 1e-3
-LONG = 50  # steps
-ZEROS, JUDGED = 5, 12  # readings of a rate
+JUMP_FACTOR, ENDED_RATE_SHARE = 5.0, 1e-3
+LONG_STEPS = 50
+MIN_ZERO_RATES, MIN_RATES = 5, 12  # readings of a rate
 
 
 def zero(run: RunHistory) -> Detection | None:
     steps, rates = run.series(LEARNING_RATE)
-    zeros = episode_of(steps, rates == 0, ZEROS)
-    if zeros is None or zeros.over is not None:
+    zeros = episode_of(steps, rates == 0, MIN_ZERO_RATES)
+    if zeros is None or zeros.ended_at is not None:
         return None
-    if int(steps[-1]) - zeros.first >= LONG and zeros.looks < len(rates):
+    if int(steps[-1]) - zeros.first >= LONG_STEPS and zeros.looks < len(rates):
         return None  # a schedule that has ended is another cause
     return Detection(
         zeros.first,
@@ -31,10 +31,10 @@ def zero(run: RunHistory) -> Detection | None:
 
 def ended_early(run: RunHistory) -> Detection | None:
     steps, rates = run.series(LEARNING_RATE)
-    if len(rates) < LONG or not rates.max() > 0:
+    if len(rates) < LONG_STEPS or not rates.max() > 0:
         return None
-    low = episode_of(steps, rates < ENDED * np.quantile(rates, 0.98))  # not of a single jump
-    if low is None or low.over is not None or low.looks == len(rates):
+    low = episode_of(steps, rates < ENDED_RATE_SHARE * np.quantile(rates, 0.98))  # not of a single jump
+    if low is None or low.ended_at is not None or low.looks == len(rates):
         return None
     length, whole = (int(steps[-1]) - first + 1 for first in (low.first, int(steps[0])))  # a log may leave out steps
     if length < max(20, 0.15 * whole):
@@ -51,10 +51,11 @@ def ended_early(run: RunHistory) -> Detection | None:
 def jump(run: RunHistory) -> Detection | None:
     """Restarts return to an earlier rate; this is higher than ever before."""
     steps, rates = run.series(LEARNING_RATE)
-    if len(rates) < JUDGED:
+    if len(rates) < MIN_RATES:
         return None
     highest = np.maximum.accumulate(rates)
-    risen = (rates[1:] > JUMP * highest[:-1]) & (highest[:-1] > 0) & (np.diff(steps) < LONG)  # else it may be a warm-up
+    # After longer gaps it may be a warm-up.
+    risen = (rates[1:] > JUMP_FACTOR * highest[:-1]) & (highest[:-1] > 0) & (np.diff(steps) < LONG_STEPS)
     jumps = np.flatnonzero(risen & (np.arange(1, len(rates)) >= 10))
     if not len(jumps):
         return None
@@ -66,7 +67,7 @@ def jump(run: RunHistory) -> Detection | None:
         + ("one step." if apart == 1 else f"{apart} steps."),
         (Evidence(LEARNING_RATE.name, float(rates[place]), (int(steps[place]), int(steps[place]))),),
         ("warm-up and restarts: they rise by less, or no higher than before",),
-        over=int(steps[place + back[0]]) if len(back) else None,
+        ended_at=int(steps[place + back[0]]) if len(back) else None,
     )
 
 

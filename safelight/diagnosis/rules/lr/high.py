@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
+from safelight.diagnosis.definitions import SAFE_RATE_SHARE
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, first_of
 from safelight.diagnosis.rules.learning import broken_weights
@@ -14,74 +15,80 @@ from safelight.diagnosis.run_history import RunHistory
 from safelight.vocabulary import LEARNING_RATE
 from safelight.words import round_rate
 
-WORSE = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
-AWFUL = 1e3  # times the error before
-BEGINNING, OVERSHOT, OFTEN = 32, 1.5, 3  # steps; times the zero predictor's error: 1.04 at most in healthy runs; times
-BELOW = 0.3  # of the rate at which the error would be that of the zero predictor
-FAR = 9.9  # times the highest rate that holds in the preflight, without a warm-up: more is too high with any
-PEAK = 0.9  # of the highest rate: a warm-up was over, or never there
+OVERSHOOT_RATIO = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
+RUINOUS_RATIO = 1e3  # times the error before
+FIRST_STEPS = 32
+OVERSHOT_ERROR_FACTOR = 1.5  # times the zero predictor's error: 1.04 at most in healthy runs
+MIN_OVERSHOOTS = 3
+# Times the highest rate that is stable in the preflight without a warm-up: more is too high with any warm-up
+MAX_RATE_OVER_STABLE = 9.9
+PEAK_RATE_SHARE = 0.9  # of the highest rate: a warm-up was over, or never there
 
 
 def raises_error(run: RunHistory) -> Detection | None:
     """The update raises the error on the samples it was made from, and a tenth of it would not."""
-    steps, whole = run.series(checks.SEARCH["1"])
-    tenth, rates = run.at(checks.SEARCH["0.1"], steps), run.at(checks.SEARCH_RATE, steps)
-    searched = np.isin(steps, run.steps(checks.SEARCH["0.1"]))
-    bad = searched & ~(whole <= WORSE) & ~(whole < 1.1 * np.minimum(tenth, 1.0))
+    steps, ratio_full = run.series(checks.LINE_SEARCH_RATIO["1"])
+    ratio_tenth, rates = run.at(checks.LINE_SEARCH_RATIO["0.1"], steps), run.at(checks.LINE_SEARCH_RATE, steps)
+    searched = np.isin(steps, run.steps(checks.LINE_SEARCH_RATIO["0.1"]))
+    bad = searched & ~(ratio_full <= OVERSHOOT_RATIO) & ~(ratio_full < 1.1 * np.minimum(ratio_tenth, 1.0))
     pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1
     # One very bad update is enough where the rate continued to rise after it.
-    rising = [i for i in np.flatnonzero(bad & (whole > 2 * WORSE)) if rates[i:].max() > 1.2 * rates[i]]
-    awful = np.flatnonzero(bad & ~(whole < AWFUL))  # also not finite: there may be no look after such an update
-    hits = sorted({*pairs.tolist(), *map(int, rising), *awful.tolist()})
+    rising = [i for i in np.flatnonzero(bad & (ratio_full > 2 * OVERSHOOT_RATIO)) if rates[i:].max() > 1.2 * rates[i]]
+    # Also if it is not finite: there may be no look after such an update.
+    ruinous = np.flatnonzero(bad & ~(ratio_full < RUINOUS_RATIO))
+    hits = sorted({*pairs.tolist(), *map(int, rising), *ruinous.tolist()})
     if not hits:
         return None
     first, last = int(steps[max(0, hits[0] - 1) if hits[0] in pairs else hits[0]]), hits[-1]
-    over = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
+    ended_at = int(steps[last + 1]) if last + 1 < len(steps) and not rising else None
     at, rate = int(steps[last]), float(rates[last])
-    better = _length_that_holds(run, at)
+    better = _stable_length(run, at)
     return Detection(
         first,
-        f"An update raises the error on its own batch {float(whole[last]):.3g} times; "
+        f"An update raises the error on its own batch {float(ratio_full[last]):.3g} times; "
         + ("no shorter one would lower it." if better is None else f"one of {better:g} times its length would not."),
         (
-            *run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH["0.1"]: "below 1"}, at),
+            *run.evidence_of(
+                {checks.LINE_SEARCH_RATIO["1"]: "below 1.05", checks.LINE_SEARCH_RATIO["0.1"]: "below 1"}, at
+            ),
             Evidence(LEARNING_RATE.name, rate, (at, at)),
         ),
         ("a hard batch: error before and after are those of the same samples with the same noise",),
         confidence=0.99,
-        over=over,
+        ended_at=ended_at,
         fix=_lower(run),
     )
 
 
-def _length_that_holds(run: RunHistory, step: int) -> float | None:
+def _stable_length(run: RunHistory, step: int) -> float | None:
     """The longest update that would have lowered the error on its own batch, over the one that was made."""
     at = np.array([step])
-    usual = {length: checks.SEARCH[length] for length in ("0.3", "0.1")}
-    lengths = usual | checks.SEARCH_SHORTER  # the longest first
+    usual = {length: checks.LINE_SEARCH_RATIO[length] for length in ("0.3", "0.1")}
+    lengths = usual | checks.LINE_SEARCH_SHORTER  # the longest first
     return next((float(length) for length, check in lengths.items() if run.at(check, at)[0] < 1.0), None)
 
 
-def _rates_that_hold(run: RunHistory) -> list[float]:
-    """By every update that overshot. Two causes of one finding have one piece of advice: the lowest of these."""
-    steps, whole = run.series(checks.SEARCH["1"])
-    rates = run.at(checks.SEARCH_RATE, steps)
+def _stable_rates(run: RunHistory) -> list[float]:
+    """The rates that would not have overshot, one for every update that did. Two causes of one finding have one piece
+    of advice: the lowest of these."""
+    steps, ratio_full = run.series(checks.LINE_SEARCH_RATIO["1"])
+    rates = run.at(checks.LINE_SEARCH_RATE, steps)
     found: list[float] = []
-    for place in np.flatnonzero(~(whole <= WORSE)):
-        length = _length_that_holds(run, int(steps[place]))
+    for place in np.flatnonzero(~(ratio_full <= OVERSHOOT_RATIO)):
+        length = _stable_length(run, int(steps[place]))
         found += [] if length is None else [float(rates[place]) * length]
     overshot, ratios = _overshoots(run)
-    if len(overshot) >= OFTEN:
+    if len(overshot) >= MIN_OVERSHOOTS:
         # The error grows with the square of the rate; that of the first overshoot comes from the update before it.
-        found.append(BELOW * _rate_at(run, int(overshot[0]) - 1) / float(np.sqrt(ratios[0])))
+        found.append(SAFE_RATE_SHARE * _rate_at(run, int(overshot[0]) - 1) / float(np.sqrt(ratios[0])))
     return [rate for rate in found if rate > 0]
 
 
 def _lower(run: RunHistory) -> Fix | None:
-    """To the rate that held in the preflight, where one was tried. None where no rate is known: then the rule's own fix
-    holds."""
-    held = run.latest(checks.TRIAL_HOLDS)
-    rates = [held] if held > 0 else _rates_that_hold(run)
+    """The advice to lower the rate to the one that was stable in the preflight, if one was tried. None if no rate is
+    known: then the rule's own fix holds."""
+    stable_rate = run.latest(checks.TRIAL_STABLE_RATE)
+    rates = [stable_rate] if stable_rate > 0 else _stable_rates(run)
     if not rates:
         return None
     rate = round_rate(min(rates))
@@ -91,19 +98,19 @@ def _lower(run: RunHistory) -> Fix | None:
 def fails_trial(run: RunHistory) -> Detection | None:
     """Tried before the first step; what happened at that rate later counts more."""
     steps, tried = run.series(checks.TRIAL_RATE)
-    held, error_ratio = run.latest(checks.TRIAL_HOLDS), run.latest(checks.TRIAL_ERROR)
-    if not len(steps) or not (tried[-1] > FAR * held or np.isnan(held)):
+    stable_rate, error_ratio = run.latest(checks.TRIAL_STABLE_RATE), run.latest(checks.TRIAL_ERROR)
+    if not len(steps) or not (tried[-1] > MAX_RATE_OVER_STABLE * stable_rate or np.isnan(stable_rate)):
         return None
     begun, rates = run.series(LEARNING_RATE)
-    reached = begun[rates >= PEAK * tried[-1]]
-    if len(reached) and begun[-1] - reached[0] > BEGINNING:
+    reached = begun[rates >= PEAK_RATE_SHARE * tried[-1]]
+    if len(reached) and begun[-1] - reached[0] > FIRST_STEPS:
         return None
     return Detection(
         int(steps[-1]),
         f"One update at the learning rate of {tried[-1]:g} brings the error to {error_ratio:.3g} times that of a "
         "network that always predicts 0"
-        + (": no lower rate that was tried holds." if np.isnan(held) else f"; with {held:g} it falls."),
-        run.evidence_of({checks.TRIAL_ERROR: "below 1.05", checks.TRIAL_RATE: None, checks.TRIAL_HOLDS: None}),
+        + (": no lower rate that was tried holds." if np.isnan(stable_rate) else f"; with {stable_rate:g} it falls."),
+        run.evidence_of({checks.TRIAL_ERROR: "below 1.05", checks.TRIAL_RATE: None, checks.TRIAL_STABLE_RATE: None}),
         ("a hard batch: both errors are of the same samples with the same noise",),
         confidence=0.99,
         fix=_lower(run) or Fix("Lower optimizer.lr by far: 0.0001 to 0.001 is usual."),
@@ -111,28 +118,29 @@ def fails_trial(run: RunHistory) -> Detection | None:
 
 
 def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
-    """(steps, times the zero predictor's error) of the beginning at which the network is far worse than one that always
-    predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
+    """(steps, times the zero predictor's error) where the network is, in the first steps, far worse than one that
+    always predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
     steps, errors = run.series(checks.LOSS_MSE)
     zeros = run.numbers(checks.LOSS_ZERO_MSE)
     if not len(steps) or len(zeros) != len(steps):
         return np.zeros(0, np.int64), np.zeros(0)
     ratios = errors / np.maximum(zeros, 1e-12)
-    far = (steps - steps[0] <= BEGINNING) & (ratios > OVERSHOT * max(1.0, float(ratios[0])))  # NaN has other names
+    limit = OVERSHOT_ERROR_FACTOR * max(1.0, float(ratios[0]))
+    far = (steps - steps[0] <= FIRST_STEPS) & (ratios > limit)  # NaN has other names
     return steps[far], ratios[far]
 
 
 def _is_without_warmup(run: RunHistory, first: int, last: int) -> bool:
     """Whether the rate was at its peak then, and is still near it later, when the error is normal again."""
     steps, rates = run.series(LEARNING_RATE)
-    high = PEAK * float(rates.max(initial=0.0))
+    high = PEAK_RATE_SHARE * float(rates.max(initial=0.0))
     return _rate_at(run, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
 
 
 def overshot(run: RunHistory, at_first: bool) -> Detection | None:
     """`at_first`: only where the missing warm-up is the cause and not the rate of the whole run; else the reverse."""
     steps, ratios = _overshoots(run)
-    if len(steps) < OFTEN or _is_without_warmup(run, int(steps[0]), int(steps[-1])) != at_first:
+    if len(steps) < MIN_OVERSHOOTS or _is_without_warmup(run, int(steps[0]), int(steps[-1])) != at_first:
         return None
     worst = int(steps[ratios.argmax()])
     return Detection(
@@ -158,16 +166,16 @@ def no_warmup(run: RunHistory) -> Detection | None:
     """One of the very first updates raises the error several times, and later ones do not."""
     if too_high(run) is not None:
         return None
-    steps, whole = run.series(checks.SEARCH["1"])
-    bad = np.flatnonzero((whole > 2 * WORSE) & (steps - steps[:1] <= 16))
+    steps, ratio_full = run.series(checks.LINE_SEARCH_RATIO["1"])
+    bad = np.flatnonzero((ratio_full > 2 * OVERSHOOT_RATIO) & (steps - steps[:1] <= 16))
     if not len(bad):
         return overshot(run, at_first=True)
     step, has_later = int(steps[bad[0]]), bool((steps > steps[bad[-1]]).any())
     return Detection(
         step,
-        f"One of the first updates, at step {step:,}, raised the error on its own batch {float(whole[bad[0]]):.3g} "
-        "times: the rate is high before the optimizer has estimated the gradients.",
-        run.evidence_of({checks.SEARCH["1"]: "below 1.05", checks.SEARCH_RATE: None}, step),
+        f"One of the first updates, at step {step:,}, raised the error on its own batch "
+        f"{float(ratio_full[bad[0]]):.3g} times: the rate is high before the optimizer has estimated the gradients.",
+        run.evidence_of({checks.LINE_SEARCH_RATIO["1"]: "below 1.05", checks.LINE_SEARCH_RATE: None}, step),
         ("a rate that is too high for the whole run: later updates are healthy",) if has_later else (),
         confidence=0.99,
         fix=None if has_later else Fix("Lengthen optimizer.warmup; if that is not enough, lower optimizer.lr."),

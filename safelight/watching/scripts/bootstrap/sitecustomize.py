@@ -9,7 +9,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))  # of the package
-NOTHING = "no training was seen: the script ended before an optimizer of torch made an update."
+NO_TRAINING_TEXT = "no training was seen: the script ended before an optimizer of torch made an update."
 
 
 class Waiting:
@@ -40,7 +40,7 @@ class Waiting:
         if self.session is not None:
             self.session.end()
         elif not self.is_quiet:
-            say(NOTHING)
+            say(NO_TRAINING_TEXT)
 
 
 class TorchFinder:

@@ -18,7 +18,7 @@ import { buildToolbar } from "./toolbar.js";
 /** @type {{name: string, title: string, signal: string, error?: string, y?: "log", zero?: boolean, band?: boolean, unit?: string}[]} */
 const CHARTS = [
   { name: "distance", title: "Distance from real images", signal: "quality/distance", error: "quality/distance_error", zero: true },
-  { name: "probe", title: "Loss on the fixed probe, averaged weights", signal: "probe/ema", y: "log" },
+  { name: "probe", title: "Loss on the fixed set, averaged weights", signal: "probe/ema", y: "log" },
   { name: "held", title: "Loss on held-out images, averaged weights", signal: "probe/held_ema", y: "log" },
   { name: "loss", title: "Loss", signal: "loss/mean", y: "log", band: true },
   { name: "gradient", title: "Gradient norm", signal: "gradient/norm", y: "log", band: true },

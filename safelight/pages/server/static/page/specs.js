@@ -45,7 +45,7 @@ export function smallSpecs(fact) {
       empty: "Appears with the first evaluation of samples.",
     },
     {
-      name: "probes", title: "Loss on the fixed probe", y: "log",
+      name: "probes", title: "Loss on the fixed set", y: "log",
       note: "Always the same images, timesteps and noise. The gap between trained and held-out images is generalisation.",
       lines: [
         { signal: "probe/raw", label: "raw", colour: 6, dash: dashOf(2) },
