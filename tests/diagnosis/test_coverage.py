@@ -186,7 +186,7 @@ def test_coverage_of_runs() -> None:
     labelled = coverage(RunHistory(InMemoryReadings(HEALTHY | LABELS), config))
     assert nothing.looked < monitored.looked < healthy.looked < labelled.looked <= len(RULES)
     assert all(
-        len(each.missing) + len(each.refused) == len(RULES) - each.looked for each in (monitored, healthy, labelled)
+        len(each.missing) + len(each.unable) == len(RULES) - each.looked for each in (monitored, healthy, labelled)
     )
     assert healthy.missing["DST001"] == ("distributed/drift",)
 
