@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -44,12 +45,18 @@ def without(series: Series, names: Iterable[str]) -> Series:
     return {name: value for name, value in series.items() if not any(f"{name}/".startswith(f"{n}/") for n in names)}
 
 
-def rows_of(rule: Rule) -> list[Row]:
-    """Those in which it fires, also where another finding explains it."""
-    return [each for each in every_row() if fires(rule, history_of(each)[0], each.events, history_of(each)[1])]
+@cache
+def runs() -> list[tuple[Row, RunHistory]]:
+    """Every row, read once for all rules."""
+    histories = [(each, *history_of(each)) for each in every_row()]
+    return [(each, RunHistory(InMemoryReadings(series, each.events), config)) for each, series, config in histories]
 
 
-FIRED = {rule.code: rows_of(rule) for rule in RULES}
+@cache
+def fired(code: str) -> list[Row]:
+    """The rows in which the rule fires, also where another finding explains it."""
+    rule = next(rule for rule in RULES if rule.code == code)
+    return [row for row, run in runs() if rule.find(run) is not None]
 
 
 def area_of(name: str) -> str:
@@ -60,7 +67,7 @@ def area_of(name: str) -> str:
 def silenced(rule: Rule, group: tuple[Need, ...]) -> bool:
     """Whether the rule is silent in all its rows without any reading of the group, the events and the config aside."""
     names = [name_of(need) for need in group]
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         if fires(rule, without(series, names), (), None if CONFIG in group else config):
             return False
@@ -69,7 +76,7 @@ def silenced(rule: Rule, group: tuple[Need, ...]) -> bool:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_rule_is_silent_without_what_it_needs(rule: Rule) -> None:
-    assert FIRED[rule.code]
+    assert fired(rule.code)
     assert not fires(rule, {})
     for group in groups_of(rule):
         assert silenced(rule, group), [name_of(need) for need in group]
@@ -77,7 +84,7 @@ def test_a_rule_is_silent_without_what_it_needs(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_rule_that_fires_had_what_it_needs(rule: Rule) -> None:
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         reads = [name for name, value in series.items() if len(value[0])]
         proven = any(note[1] in ("no_update", "refused", "nonfinite") for note in row.events)  # an event is enough
@@ -96,7 +103,7 @@ def read_by(rule: Rule, row: Row) -> set[str]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_record_may_lack_any_reading(rule: Rule) -> None:
     """Of a damaged record: the rule does not break, whichever reading it lacks."""
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         for name in read_by(rule, row):
             fires(rule, without(series, [name]), row.events, config)
@@ -105,7 +112,7 @@ def test_a_record_may_lack_any_reading(rule: Rule) -> None:
 def unnamed(rule: Rule) -> set[str]:
     """What the rule reads in all its rows and is silent without, where its needs name no reading of the same probe."""
     essential: set[str] | None = None
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         areas = {area_of(name) for name in read_by(rule, row)}
         found = {area for area in areas if not fires(rule, without(series, [area]), row.events, config)}
