@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,14 @@ WRAPPERS = ("AcceleratedOptimizer",)
 
 def living(kind: type) -> list[Any]:
     """By `type`, never by isinstance: that may run code of lazy stand-ins."""
-    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
+    kinds = set(_with_subclasses(kind))  # a set is faster than issubclass, and there may be a million objects
+    return [each for each in gc.get_objects() if type(each) in kinds]
+
+
+def _with_subclasses(kind: type) -> Iterator[type]:
+    yield kind
+    for each in type.__subclasses__(kind):
+        yield from _with_subclasses(each)
 
 
 def optimizer_of(network: nn.Module) -> torch.optim.Optimizer | None:
