@@ -192,6 +192,13 @@ def test_only_what_was_not_passed_is_advised(recorded: Series, advice: str) -> N
     assert found.words().partition(", and ")[0] == advice
 
 
+def test_what_lacks_beside_others_of_its_kind_is_not_advised() -> None:
+    """It lacks for another reason than an argument."""
+    for recorded, wanted in ({}, {"target", "pred"}), (checks(loss__zero=1.0), None):
+        advice = coverage(RunHistory(InMemoryReadings(recorded)), (rule_with(LOSS_MSE),)).advice()
+        assert (None if advice is None else set(advice.arguments)) == wanted
+
+
 def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:
     rules = tuple(rule for rule in RULES if rule.cause.startswith("conditioning."))
     found = coverage(RunHistory(InMemoryReadings({})), rules).advice()
