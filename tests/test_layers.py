@@ -6,7 +6,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,24 @@ LIGHT = ["vocabulary", "checks", "errors", "keys", "config", "run", "record", "t
 HEAVY = {"torch", "diffusers", "accelerate", "safetensors", "PIL", "sklearn"}
 
 
-def imported(tree: ast.AST, package: str = "safelight") -> Iterator[tuple[int, str]]:
+@cache
+def parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(source)))
+
+
+@cache
+def imported(source: str, package: str = "safelight") -> tuple[tuple[int, str], ...]:
     """(line, dotted name) of everything a file imports, wherever in it: inside functions and by name too."""
-    for node in ast.walk(tree):
+    return tuple(imported_by(nodes(source), package))
+
+
+def imported_by(inside: Iterable[ast.AST], package: str = "safelight") -> Iterator[tuple[int, str]]:
+    for node in inside:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -65,8 +81,9 @@ def imported(tree: ast.AST, package: str = "safelight") -> Iterator[tuple[int, s
             yield from ((node.lineno, a.value) for a in node.args[:1] if isinstance(a, ast.Constant))
 
 
+@cache
 def _called(node: ast.Call) -> str:
-    return ast.unparse(node.func)
+    return node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
 
 
 def is_light(file: Path, part: str) -> bool:
@@ -85,7 +102,7 @@ def package_of(file: Path) -> str:
 def wrong_way(source: str, part: str, package: str = "safelight") -> list[str]:
     """What of safelight a file imports that does not lie below it, in words."""
     found = []
-    for line, name in imported(ast.parse(source), package):
+    for line, name in imported(source, package):
         top, _, rest = name.partition(".")
         target = rest.partition(".")[0]
         if top != "safelight" or target == part or target not in RANK:
@@ -110,7 +127,7 @@ def test_imports_point_only_downward(file: Path) -> None:
         f"safelight/{part} has no place among the layers yet. Put it into LAYERS in tests/test_layers.py, above "
         "everything it imports and below everything that imports it."
     )
-    found = wrong_way(file.read_text(), part, package_of(file))
+    found = wrong_way(SOURCES[module_of(file)], part, package_of(file))
     assert not found, f"safelight/{file.relative_to(PACKAGE)}: " + "\n".join(found)
 
 
@@ -128,7 +145,7 @@ def units(files: dict[tuple[str, ...], str], package: tuple[str, ...]) -> dict[s
         inside = ".".join(("safelight", *package)) + "."
         targets = {
             name.removeprefix(inside).partition(".")[0]
-            for _, name in imported(ast.parse(source), ".".join(("safelight", *module[:-1])))
+            for _, name in imported(source, ".".join(("safelight", *module[:-1])))
             if name.startswith(inside)
         }
         found.setdefault(unit, set()).update(targets - {unit})
@@ -177,13 +194,13 @@ MODULES_OF_OURS = {".".join(("safelight", *module)).removesuffix(".__init__") fo
 
 def own_modules(source: str, package: str) -> set[str]:
     """The modules of safelight that a file imports."""
-    names = [name for _, name in imported(ast.parse(source), package)]
+    names = [name for _, name in imported(source, package)]
     return {name if name in MODULES_OF_OURS else name.rpartition(".")[0] for name in names} & MODULES_OF_OURS
 
 
 @pytest.mark.parametrize("file", BELOW_THE_FACE, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_no_file_imports_too_much(file: Path) -> None:
-    found = own_modules(file.read_text(), package_of(file)) - {"safelight"}
+    found = own_modules(SOURCES[module_of(file)], package_of(file)) - {"safelight"}
     assert len(found) <= MOST_IMPORTS, f"{file.relative_to(PACKAGE)} imports {len(found)}: {sorted(found)}."
 
 
@@ -225,16 +242,18 @@ def test_the_check_sees_what_it_should(source: str, part: str, wrong: bool) -> N
 def test_the_face_of_the_package_imports_nothing_at_once() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     at_once = ast.Module([node for node in tree.body if not isinstance(node, ast.If)], [])
-    assert {name.partition(".")[0] for _, name in imported(at_once)} <= {"__future__", "typing", "importlib"}
+    assert {name.partition(".")[0] for _, name in imported_by(ast.walk(at_once))} <= {
+        "__future__",
+        "typing",
+        "importlib",
+    }
 
 
 @pytest.mark.parametrize("part", LIGHT)
 def test_light_parts_do_not_import_torch(part: str) -> None:
     """Rules, dashboard, report and `--help` read the record and the config; they must not wait for torch."""
     for file in [f for f in FILES if is_light(f, part)]:
-        heavy = [
-            f"line {n}: {name}" for n, name in imported(ast.parse(file.read_text())) if name.split(".")[0] in HEAVY
-        ]
+        heavy = [f"line {n}: {name}" for n, name in imported(SOURCES[module_of(file)]) if name.split(".")[0] in HEAVY]
         assert not heavy, (
             f"{file} belongs to a part that must stay light, but imports {heavy}. Move that to a part above."
         )
@@ -259,10 +278,9 @@ YAML = {"load", "load_all", "full_load", "unsafe_load", "Loader", "FullLoader", 
 
 def dangers(source: str) -> list[str]:
     """What could run code that lies in a file, or call a shell."""
-    tree = ast.parse(source)
-    found = [f"line {n} imports {name}" for n, name in imported(tree) if MODULES & set(name.split("."))]
-    found += [f"line {n} imports {name}" for n, name in imported(tree) if name in CALLS or name == "yaml.load"]
-    for node in ast.walk(tree):
+    found = [f"line {n} imports {name}" for n, name in imported(source) if MODULES & set(name.split("."))]
+    found += [f"line {n} imports {name}" for n, name in imported(source) if name in CALLS or name == "yaml.load"]
+    for node in nodes(source):
         if isinstance(node, ast.Call):
             name = _called(node)
             if name in CALLS or name.endswith((".load_pickle", "pickle.load")):
@@ -278,7 +296,7 @@ def dangers(source: str) -> list[str]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_nothing_can_run_foreign_code(file: Path) -> None:
-    found = dangers(file.read_text())
+    found = dangers(SOURCES[module_of(file)])
     assert not found, (
         f"{file}: {found}. A file that safelight opens must never run code: tensors are safetensors, state is JSON, "
         "configs are yaml.SafeLoader."
@@ -339,7 +357,7 @@ ALONE = {
 def changes_of_files(source: str) -> list[str]:
     """Calls that change files, as they are written."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if not isinstance(node, ast.Call):
             continue
         name = _called(node)
@@ -358,7 +376,7 @@ INSIDE = [file for file in FILES if part_of(file) not in ("files", "outputs")]
 @pytest.mark.parametrize("file", INSIDE, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_files_are_changed_in_one_place(file: Path) -> None:
     name = file.relative_to(PACKAGE).as_posix()
-    found = [call for call in changes_of_files(file.read_text()) if (name, call) not in ALONE]
+    found = [call for call in changes_of_files(SOURCES[module_of(file)]) if (name, call) not in ALONE]
     found = [call for call in found if (name, call) != ("cli/__init__.py", "open")]  # /dev/null
     assert not found, (
         f"safelight/{name} calls {found}. What is written below a run or cache folder goes through safelight/files "

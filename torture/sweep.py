@@ -196,11 +196,22 @@ def unprotected() -> None:
 
 def warm_up() -> None:
     """Imports once what every child needs. Nothing is computed: a process that has must not fork."""
-    import diffusers  # noqa: F401
+    import accelerate  # noqa: F401
+    import diffusers.models.unets.unet_2d
+    import diffusers.schedulers.scheduling_ddim
+    import diffusers.schedulers.scheduling_ddpm  # noqa: F401
+    import sklearn.cluster
+    import sklearn.datasets  # noqa: F401
     import torch
+    import torch.profiler
+    import tyro  # noqa: F401
+    from PIL import Image
 
     import safelight.assessment
+    import safelight.pages.report.html
     import safelight.start  # noqa: F401
+
+    Image.init()
 
     torch.set_num_threads(1)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from safelight.config.tree import EFFECTIVE_ONLY_WITH, OF_THE_UNET, Config
 from safelight.errors import UsageError
 
 
+@cache
 def choice_of(key: str) -> tuple[str, Any] | None:
     """("ema.kind", "exponential") for `ema.decay`; None for a setting that always has an effect."""
     return next(

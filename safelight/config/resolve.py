@@ -79,9 +79,10 @@ def _with_attention_on_the_same_levels(config: Config, before: Config) -> Config
 def _set(config: Config, key: str, value: Any, where: str) -> Config:
     section_name, _, name = key.partition(".")
     hints = types_of_fields()
-    if first := next((name for name in hints if name.startswith(f"{key}.")), None):
-        raise UsageError(f"{key} is {_shown(value)}{where}, but it is a section: set what is in it, such as {first}.")
     if key not in hints:
+        if first := next((name for name in hints if name.startswith(f"{key}.")), None):
+            inside = f"set what is in it, such as {first}."
+            raise UsageError(f"{key} is {_shown(value)}{where}, but it is a section: {inside}")
         raise UsageError(f"There is no setting {key!r}{where}{nearest_setting(key, hints)}")
     value = convert(key, value, hints[key], where)
     section = replace(getattr(config, section_name), **{name: value})

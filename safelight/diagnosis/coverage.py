@@ -100,16 +100,15 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _arguments(names: Sequence[str], recorded: Set[str]) -> tuple[str, ...]:
+def _arguments(names: Sequence[str], recorded: Set[str], told: Set[tuple[str, str, str]]) -> tuple[str, ...]:
     """What makes these readings possible; nothing where only our own runs have one of them, or where others of its kind
-    were recorded: then it lacks for another reason than an argument."""
+    were recorded (`told`, the rows of those): then it lacks for another reason than an argument."""
     found: list[str] = []
-    checks = [each for each in recorded if each.startswith(f"{CHECK.name}/")]
     for name in names:
         if name in PASSED_FOR_SIGNALS:
             return tuple(PASSED_FOR_SIGNALS[name].split())
         row = next((row for row in PASSED if _belongs(name, row)), None)
-        if row is None or any(_belongs(each, row) for each in checks):
+        if row is None or row in told:
             return ()
         if row[0] == "schedule" and name_of(FORWARD_WRONG) in recorded:
             return ()  # the process is known: it has no table
@@ -122,11 +121,13 @@ def _belongs(name: str, row: tuple[str, str, str]) -> bool:
 
 
 def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
-    recorded = set(run.record.signals())
+    recorded = set(run.signals())
+    checks = [each for each in recorded if each.startswith(f"{CHECK.name}/")]
+    told = {row for row in PASSED if any(_belongs(each, row) for each in checks)}
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
     unable = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _inability(rule, run))}
-    helped = {code: _arguments(names, recorded) for code, names in missing.items()}
+    helped = {code: _arguments(names, recorded, told) for code, names in missing.items()}
     helped = {code: arguments for code, arguments in helped.items() if arguments}
     return Coverage(len(found), len(found) - len(missing) - len(unable), missing, helped, unable)
 
@@ -143,7 +144,7 @@ def _inability(rule: Rule, run: RunHistory) -> str | None:
 
 def _too_few(need: Need | tuple[Need, ...], run: RunHistory) -> str | None:
     """None where one of the alternatives has as many readings as it takes."""
-    few, recorded = None, set(run.record.signals())
+    few, recorded = None, set(run.signals())
     for each in need if isinstance(need, tuple) else (need,):
         count = len(run.steps(each.of)) if isinstance(each, Several) else 0
         if isinstance(each, Several) and count < each.least:

@@ -91,6 +91,7 @@ class RunHistory:
     spacing: Spacing | None = None
     """That of a log that we did not write; None if every step was recorded."""
     _known: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
+    _names: list[str] = field(default_factory=list, repr=False)
 
     @property
     def planned_steps(self) -> int | None:
@@ -129,7 +130,13 @@ class RunHistory:
     def parts(self, family: Signal) -> list[str]:
         """The parts of a network that a family of signals has."""
         start = f"{family.name}/"
-        return [name.removeprefix(start) for name in self.record.signals() if name.startswith(start)]
+        return [name.removeprefix(start) for name in self.signals() if name.startswith(start)]
+
+    def signals(self) -> list[str]:
+        """The names of all that was recorded."""
+        if not self._names:
+            self._names.extend(self.record.signals())
+        return self._names
 
     def events(self, kind: str) -> Sequence[RecordedEvent]:
         return self.record.events(kind)

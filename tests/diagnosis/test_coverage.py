@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -48,12 +49,18 @@ def without(series: Series, names: Iterable[str]) -> Series:
     return {name: value for name, value in series.items() if not any(f"{name}/".startswith(f"{n}/") for n in names)}
 
 
-def rows_of(rule: Rule) -> list[Row]:
-    """Those in which it fires, also where another finding explains it."""
-    return [each for each in every_row() if fires(rule, history_of(each)[0], each.events, history_of(each)[1])]
+@cache
+def runs() -> list[tuple[Row, RunHistory]]:
+    """Every row, read once for all rules."""
+    histories = [(each, *history_of(each)) for each in every_row()]
+    return [(each, RunHistory(InMemoryReadings(series, each.events), config)) for each, series, config in histories]
 
 
-FIRED = {rule.code: rows_of(rule) for rule in RULES}
+@cache
+def fired(code: str) -> list[Row]:
+    """The rows in which the rule fires, also where another finding explains it."""
+    rule = next(rule for rule in RULES if rule.code == code)
+    return [row for row, run in runs() if rule.find(run) is not None]
 
 
 def area_of(name: str) -> str:
@@ -64,7 +71,7 @@ def area_of(name: str) -> str:
 def silenced(rule: Rule, group: tuple[Need, ...]) -> bool:
     """Whether the rule is silent in all its rows without any reading of the group, the events and the config aside."""
     names = [needed(need) for need in group]
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         if fires(rule, without(series, names), (), None if CONFIG in group else config):
             return False
@@ -73,7 +80,7 @@ def silenced(rule: Rule, group: tuple[Need, ...]) -> bool:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_rule_is_silent_without_what_it_needs(rule: Rule) -> None:
-    assert FIRED[rule.code]
+    assert fired(rule.code)
     assert not fires(rule, {})
     for group in groups_of(rule):
         assert silenced(rule, group), [needed(need) for need in group]
@@ -81,7 +88,7 @@ def test_a_rule_is_silent_without_what_it_needs(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_rule_that_fires_had_what_it_needs(rule: Rule) -> None:
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         reads = [name for name, value in series.items() if len(value[0])]
         proven = any(note[1] in ("no_update", "refused", "nonfinite") for note in row.events)  # an event is enough
@@ -103,7 +110,7 @@ def test_with_fewer_readings_a_rule_finds_nothing_and_has_not_looked(rule: Rule)
         others += [needed(need.implied_by) for need in group if isinstance(need, Check) and need.implied_by is not None]
         if not several:
             continue
-        for row in FIRED[rule.code]:
+        for row in fired(rule.code):
             series, config = history_of(row)
             short = shortened(without(series, others), several)
             config = None if CONFIG in group else config
@@ -122,7 +129,7 @@ def read_by(rule: Rule, row: Row) -> set[str]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_record_may_lack_any_reading(rule: Rule) -> None:
     """Of a damaged record: the rule does not break, whichever reading it lacks."""
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         for name in read_by(rule, row):
             fires(rule, without(series, [name]), row.events, config)
@@ -131,7 +138,7 @@ def test_a_record_may_lack_any_reading(rule: Rule) -> None:
 def unnamed(rule: Rule) -> set[str]:
     """What the rule reads in all its rows and is silent without, where its needs name no reading of the same probe."""
     essential: set[str] | None = None
-    for row in FIRED[rule.code]:
+    for row in fired(rule.code):
         series, config = history_of(row)
         areas = {area_of(name) for name in read_by(rule, row)}
         found = {area for area in areas if not fires(rule, without(series, [area]), row.events, config)}
@@ -211,6 +218,13 @@ def test_only_what_was_not_passed_is_advised(recorded: Series, advice: str) -> N
     found = coverage(RunHistory(InMemoryReadings(recorded)), rules).advice()
     assert found is not None
     assert found.words().partition(", and ")[0] == advice
+
+
+def test_what_lacks_beside_others_of_its_kind_is_not_advised() -> None:
+    """It lacks for another reason than an argument."""
+    for recorded, wanted in ({}, {"target", "pred"}), (checks(loss__zero=1.0), None):
+        advice = coverage(RunHistory(InMemoryReadings(recorded)), (rule_with(LOSS_MSE),)).advice()
+        assert (None if advice is None else set(advice.arguments)) == wanted
 
 
 def test_labels_are_not_asked_of_a_loop_that_may_have_none() -> None:

@@ -245,7 +245,7 @@ def start(
         if resume:
             start_module.resume(run, terminal=Quiet())
         else:
-            start_module.train(tiny(**EXACT | settings), run=run, terminal=Quiet())
+            start_module.train(tiny(**SIZE | settings), run=run, terminal=Quiet())
 
     return Launch(count, act, run.with_name(f"{run.name}-said"))
 
@@ -259,7 +259,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_killed_process_ends_all_and_another_number_carries_on_to_the_same_bytes(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    first = start(3, run, at(6, 1, die))
+    first = start(3, run, at(6, 1, die), **EXACT)
     assert first.codes() == [75, -9, 75]
     said = "".join(first.said(rank) for rank in range(3))
     assert said.count("Process 1 is gone") == 1
@@ -377,7 +377,7 @@ def test_picture_that_a_lost_process_prevented_is_drawn_after_the_restart(tmp_pa
 
 def test_signal_to_one_process_stops_all_at_the_same_step(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    started = start(3, run, at(5, 2, lambda: os.kill(os.getpid(), signal.SIGTERM)))
+    started = start(3, run, at(5, 2, lambda: os.kill(os.getpid(), signal.SIGTERM)), **EXACT)
     assert started.codes() == [75, 75, 75]
     said = "".join(started.said(rank) for rank in range(3))
     assert said.count("Stopped by SIGTERM after step 7 of 12; everything is saved") == 1

@@ -49,6 +49,7 @@ def warm() -> Iterator[None]:
     """All that is imported late is imported before the fork, once and not by every process."""
     importlib.import_module("accelerate")
     importlib.import_module("safelight.processes.sharding")
+    importlib.import_module("sklearn.cluster")
     taken(parts_of(), 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "SIZE", 16)

@@ -82,7 +82,12 @@ def every_row() -> tuple[Row, ...]:
 
 def history_of(given: Row) -> tuple[Series, Config | None]:
     series = given.series if given.whole else HEALTHY | given.series
-    return series, resolve(preset="digits", settings=given.settings) if given.settings else None
+    return series, config_of(tuple(given.settings.items())) if given.settings else None
+
+
+@cache
+def config_of(settings: tuple[tuple[str, Any], ...]) -> Config:
+    return resolve(preset="digits", settings=dict(settings))
 
 
 def case_of(given: Row) -> RunHistory:
