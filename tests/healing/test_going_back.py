@@ -22,6 +22,8 @@ from safelight.healing.journal import Journal
 from safelight.record.reading import read_events, read_signal
 from safelight.training.loop import Trainer
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 SETTINGS: dict[str, Any] = {
     "heal__enabled": True,
     "optimizer__lr": 1e-2,
@@ -46,12 +48,6 @@ ILL: dict[str, tuple[Callable[[pytest.MonkeyPatch], object], dict[str, Any], str
 @pytest.fixture(autouse=True)
 def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safelight.healing.rates.UPDATES", 3)
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of a run that has ended: nothing here reads it."""
-    monkeypatch.setattr("safelight.runner.write_report", lambda _: None)
 
 
 def crash() -> None:

@@ -15,6 +15,8 @@ from safelight import start
 from safelight.errors import OutOfMemory, Stopped
 from safelight.record.reading import read_events, read_signal
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 Fault = Callable[[pytest.MonkeyPatch], object]
 NEAR = 0.02  # of the healthy twin's probe loss
 NARROW: dict[str, Any] = {"model__widths": "8", "model__norm_groups": 4}  # where a step takes long
@@ -25,12 +27,6 @@ def train(folder: Path, **settings: Any) -> Quiet:
     terminal = Quiet()
     start.train(tiny(**SETTINGS | settings), run=folder, terminal=terminal)
     return terminal
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of a run that has ended: nothing here reads it."""
-    monkeypatch.setattr("safelight.runner.write_report", lambda _: None)
 
 
 class Twins:
