@@ -10,8 +10,7 @@ import argparse
 from pathlib import Path
 
 import torch
-from diffusers.models.unets.unet_2d import UNet2DModel
-from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers import DDIMScheduler, UNet2DModel
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
@@ -22,7 +21,6 @@ SCHEDULE = DDIMScheduler(1000)
 
 @torch.no_grad()
 def sampler(model: nn.Module, noise: Tensor) -> Tensor:
-    SCHEDULE.set_timesteps(20)
     for t in SCHEDULE.timesteps:
         noise = SCHEDULE.step(model(noise, t).sample, int(t), noise).prev_sample
     return noise
@@ -32,7 +30,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--run", type=Path, default=Path("runs/mine"))
+    parser.add_argument("--sampling-steps", type=int, default=20)
     given, _ = parser.parse_args(), torch.manual_seed(0)
+    SCHEDULE.set_timesteps(given.sampling_steps)
     images = torch.tensor(load_digits().images, dtype=torch.float32)[:, None] / 8 - 1
     blocks = {"down_block_types": ("DownBlock2D", "DownBlock2D"), "up_block_types": ("UpBlock2D", "UpBlock2D")}
     model = UNet2DModel(8, 1, 1, block_out_channels=(32, 64), layers_per_block=1, norm_num_groups=8, **blocks)

@@ -143,6 +143,12 @@ def conditional_run(train_tiny: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ends makes no page of itself, where a file trains many runs and reads none of their pages."""
+    monkeypatch.setattr("safelight.runner.write_report", lambda _: None)
+
+
+@pytest.fixture
 def every_save(monkeypatch: pytest.MonkeyPatch) -> None:
     """No save is skipped because the one before it is still on its way to a slow disk."""
     monkeypatch.setattr(Writer, "busy", property(lambda self: bool(self.wait())))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
+from fresh_python import FreshPython
 from PIL import Image
 
 from safelight.record.reading import read_signal
@@ -22,17 +26,26 @@ STAND_IN = (
 pytestmark = pytest.mark.timeout(1800)  # half a minute alone, and many times that beside others
 
 
-def run(folder: Path, *words: str) -> str:
-    """Runs Python in a folder and returns its last line."""
-    surroundings = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-    if any("lucidrains" in word for word in words):
-        surroundings["PYTHONPATH"] = str(STAND_IN)
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=surroundings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()[-1]
+class Run(Protocol):
+    def __call__(self, folder: Path, *words: str) -> str:
+        """Runs Python in a folder and returns its last line."""
+        ...
 
 
-def test_own_module_trains_and_carries_on(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    with FreshPython(tmp_path_factory.mktemp("python")) as python:
+
+        def run(folder: Path, *words: str) -> str:
+            path = STAND_IN if any("lucidrains" in word for word in words) else None
+            code, out, err = python.run(folder, *words, path=path)
+            assert code == 0, err[-2000:]
+            return out.splitlines()[-1]
+
+        yield run
+
+
+def test_own_module_trains_and_carries_on(run: Run, tmp_path: Path) -> None:
     words = (str(EXAMPLES / "own_module.py"), "--steps", "2", "--count", "2", "--run", "run")
     picture = run(tmp_path, *words)
     assert picture == os.path.join("run", "samples", "step_00000002.png")
@@ -44,7 +57,7 @@ def test_own_module_trains_and_carries_on(tmp_path: Path) -> None:
     assert checkpoint.read_bytes() == before
 
 
-def test_notebook_style_leaves_a_model_that_diffusers_loads(tmp_path: Path) -> None:
+def test_notebook_style_leaves_a_model_that_diffusers_loads(run: Run, tmp_path: Path) -> None:
     words = ("--steps", "2", "--count", "2", "--run", "run")
     grid = run(tmp_path, str(EXAMPLES / "notebook_style.py"), *words)
     with Image.open(tmp_path / grid) as image:
@@ -58,9 +71,26 @@ def test_notebook_style_leaves_a_model_that_diffusers_loads(tmp_path: Path) -> N
         assert (image.size, image.mode) == ((8, 8), "L")
 
 
-def test_an_example_that_fails_would_be_noticed(tmp_path: Path) -> None:
+def test_an_example_that_fails_would_be_noticed(run: Run, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="something went wrong"):
         run(tmp_path, "-c", "raise SystemExit('something went wrong')")
+
+
+def test_an_interpreter_of_its_own_runs_one_too(tmp_path: Path) -> None:
+    words = [sys.executable, str(EXAMPLES / "memory.py")]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["fits"]), done.stderr[-2000:]
+    assert len((EXAMPLES / "memory.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_imports_what_it_uses(path: Path) -> None:
+    """Where the tests run them, more is imported already: parts of a package come by `from`."""
+    tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    plain = {name.name for node in tree if isinstance(node, ast.Import) for name in node.names}
+    assert plain <= {"argparse", "pytorch_lightning", "safelight", "torch"}
 
 
 def test_examples_are_all_tested() -> None:
@@ -69,20 +99,20 @@ def test_examples_are_all_tested() -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "also"),
+    ("example", "steps", "also"),
     [
-        ("watch_plain.py", "gradient/norm"),
-        ("watch_diffusers.py", "ema/distance"),
-        ("watch_lightning.py", "gradient/norm"),
-        ("watch_lucidrains.py", "ema/distance"),
-        ("track_accelerate.py", "mine/loss"),
+        ("watch_plain.py", 64, "gradient/norm"),
+        ("watch_diffusers.py", 64, "ema/distance"),
+        ("watch_lightning.py", 64, "gradient/norm"),
+        ("watch_lucidrains.py", 12, "ema/distance"),
+        ("track_accelerate.py", 12, "mine/loss"),
     ],
 )
-def test_loops_of_others_are_watched(tmp_path: Path, example: str, also: str) -> None:
-    assert run(tmp_path, str(EXAMPLES / example), "--steps", "64", "--run", "runs/watched") == "runs/watched"
+def test_loops_of_others_are_watched(run: Run, tmp_path: Path, example: str, steps: int, also: str) -> None:
+    assert run(tmp_path, str(EXAMPLES / example), "--steps", str(steps), "--run", "runs/watched") == "runs/watched"
     assert run(tmp_path, "-m", "safelight", "metrics", "runs/watched", "loss/mean", "--json")
     path = tmp_path / "runs" / "watched" / "record.sqlite"
-    assert [step for step, _ in read_signal(path, "loss/mean")] == list(range(64))
+    assert [step for step, _ in read_signal(path, "loss/mean")] == list(range(steps))
     values = [value for _, value in read_signal(path, also)]
     assert values
     assert all(math.isfinite(value) for value in values)
@@ -93,21 +123,23 @@ def test_loops_of_others_are_watched(tmp_path: Path, example: str, also: str) ->
     ):  # there the loss of each sample is known
         assert len(read_signal(path, "loss/level/03")) == 1
     status = json.loads((tmp_path / "runs" / "watched" / "run.json").read_text())
-    assert (status["status"], status["step"]) == ("finished", 64)
+    assert (status["status"], status["step"]) == ("finished", steps)
 
 
 @pytest.mark.parametrize(
     ("example", "last"),
-    [("debugger.py", "healthy "), ("diversity.py", "missing"), ("memory.py", "fits"), ("parts.py", "[10, 20, 30]")],
+    [("debugger.py", "healthy "), ("diversity.py", "missing"), ("parts.py", "[10, 20, 30]")],
 )
-def test_parts_alone(tmp_path: Path, example: str, last: str) -> None:
+def test_parts_alone(run: Run, tmp_path: Path, example: str, last: str) -> None:
     assert run(tmp_path, str(EXAMPLES / example)).startswith(last)
     assert len((EXAMPLES / example).read_text().splitlines()) < 60
 
 
-def test_the_monitoring_of_an_own_loop(tmp_path: Path) -> None:
+def test_the_monitoring_of_an_own_loop(run: Run, tmp_path: Path) -> None:
     """Samples, distance, diversity, best step and the report of a foreign loop."""
-    best, report = run(tmp_path, str(EXAMPLES / "own_loop.py"), "--steps", "6", "--run", "mine").split()
+    best, report = run(
+        tmp_path, str(EXAMPLES / "own_loop.py"), "--steps", "6", "--sampling-steps", "2", "--run", "mine"
+    ).split()
     assert int(best) in (2, 4, 6)
     assert (tmp_path / report).stat().st_size > 100_000
     folder = tmp_path / "mine"
@@ -119,7 +151,7 @@ def test_the_monitoring_of_an_own_loop(tmp_path: Path) -> None:
     assert len((EXAMPLES / "own_loop.py").read_text().splitlines()) < 60
 
 
-def test_the_production_loop_continues_where_it_was(tmp_path: Path) -> None:
+def test_the_production_loop_continues_where_it_was(run: Run, tmp_path: Path) -> None:
     script = str(EXAMPLES / "production_loop.py")
     assert run(tmp_path, script, "--steps", "6", "--folder", "whole") == "steps [6], refused 0"
     for steps in ("3", "6"):

@@ -15,6 +15,8 @@ from safelight.errors import RunLost, RunTaken, UsageError
 from safelight.files import RunLock
 from safelight.record.reading import read_signal
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 STEPS = 6
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,6 @@ from safelight.files import RunLock
 from safelight.record.reading import read_signal
 
 VARIANTS = {
-    "plain": {},
     "accumulated": {"train__accumulate": 4},
     "workers": {"data__workers": 4, "data__flip": True},
     "dropout": {"model__dropout": 0.3},
@@ -30,14 +30,14 @@ VARIANTS = {
     "edm": {"diffusion__process": "edm", "diffusion__prediction": "edm", "diffusion__density": "log-normal"},
     "several epochs in a batch": {
         "train__batch_size": 2048,
-        "train__steps": 6,
-        "checkpoint__every": 2,
+        "train__steps": 3,
+        "checkpoint__every": 1,
         "model__widths": "8",
     },
 }
 
 
-pytestmark = pytest.mark.usefixtures("every_save")
+pytestmark = pytest.mark.usefixtures("every_save", "no_report")
 
 
 def train(folder: Path, crash_after: int | None = None, **settings: object) -> Path:
@@ -52,12 +52,14 @@ def train(folder: Path, crash_after: int | None = None, **settings: object) -> P
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The undisturbed run and what a crash after step 5 left of it, trained once."""
+    """The undisturbed run and what crashes after steps 5 and 10 left of it, trained once."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
+        patch.setattr("safelight.runner.write_report", lambda _: None)
         train(folder / "whole")
         train(folder / "broken", crash_after=5)
+        train(folder / "broken late", crash_after=10)
     return folder
 
 
@@ -72,10 +74,21 @@ def broken(runs: Path, tmp_path: Path) -> Path:
     return shutil.copytree(runs / "broken", tmp_path / "broken")
 
 
+@pytest.fixture
+def broken_late(runs: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(runs / "broken late", tmp_path / "broken late")
+
+
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS.keys())
-def test_resumed_run_ends_with_the_same_bytes(settings: dict[str, object], tmp_path: Path) -> None:
+def test_resumed_run_ends_with_the_same_bytes(settings: dict[str, Any], tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", **settings)
-    broken = train(tmp_path / "broken", crash_after=5, **settings)
+    steps = int(settings.get("train__steps", 12))
+    broken = train(tmp_path / "broken", crash_after=steps * 5 // 12 or 1, **settings)
+    start.resume(broken, terminal=Quiet())
+    assert fingerprints(broken) == fingerprints(whole)
+
+
+def test_resumed_run_without_any_setting_ends_with_the_same_bytes(whole: Path, broken: Path) -> None:
     start.resume(broken, terminal=Quiet())
     assert fingerprints(broken) == fingerprints(whole)
 
@@ -105,8 +118,8 @@ def test_kill_before_the_first_checkpoint_starts_again_in_words(whole: Path, tmp
     assert fingerprints(broken) == fingerprints(whole)
 
 
-def test_damaged_newest_checkpoint_is_passed_over_in_words(whole: Path, tmp_path: Path) -> None:
-    broken = train(tmp_path / "broken", crash_after=10)
+def test_damaged_newest_checkpoint_is_passed_over_in_words(whole: Path, broken_late: Path) -> None:
+    broken = broken_late
     newest = broken / "checkpoints" / "step_00000008" / "model.safetensors"
     content = bytearray(newest.read_bytes())
     content[-5] ^= 1
@@ -118,16 +131,15 @@ def test_damaged_newest_checkpoint_is_passed_over_in_words(whole: Path, tmp_path
     assert fingerprints(broken) == fingerprints(whole)
 
 
-def test_nothing_verifies_is_never_step_0(tmp_path: Path) -> None:
-    broken = train(tmp_path / "broken", crash_after=10)
-    for manifest in (broken / "checkpoints").glob("*/manifest.json"):
+def test_nothing_verifies_is_never_step_0(broken_late: Path) -> None:
+    for manifest in (broken_late / "checkpoints").glob("*/manifest.json"):
         manifest.write_text("{}")
     with pytest.raises(CheckpointError):
-        start.resume(broken, terminal=Quiet())
+        start.resume(broken_late, terminal=Quiet())
 
 
-def test_record_has_every_step_once_after_resume(whole: Path, tmp_path: Path) -> None:
-    broken = train(tmp_path / "broken", crash_after=6)
+def test_record_has_every_step_once_after_resume(whole: Path, broken_late: Path) -> None:
+    broken = broken_late
     start.resume(broken, terminal=Quiet())
     for name in ("loss/mean", "loss/whitened", "gradient/part/conv_in"):
         readings = read_signal(broken / "record.sqlite", name)

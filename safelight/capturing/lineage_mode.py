@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from safelight.capturing.trace import Compared, Trace
+from safelight.capturing.trace import Compared, Made, Trace
 
 NORMAL = {"randn", "randn_like", "normal_", "normal"}
 OTHER_DRAWS = {"rand", "rand_like", "uniform_", "randint", "randint_like", "randperm", "random_", "multinomial",
@@ -65,9 +65,10 @@ class LineageMode(TorchFunctionMode):
     def _note(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
         trace = self._trace
         if isinstance(result, tuple | list):
-            for part in result:
-                if isinstance(part, Tensor):
-                    self._note_made(name, args, named, part)
+            parts = [part for part in result if isinstance(part, Tensor) and (part.is_leaf or not part.requires_grad)]
+            of = self._given(args, named) if parts else _Given([])  # once, not once for each of a thousand parameters
+            for part in parts:
+                self._note_made_of(of, name, part)
             return
         if name in NORMAL and not (name == "normal" and any(isinstance(each, Tensor) for each in args)):
             self._note_draw(result)
@@ -119,22 +120,38 @@ class LineageMode(TorchFunctionMode):
     def _note_made(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Tensor) -> None:
         if result.requires_grad and not result.is_leaf:
             return
-        trace = self._trace
-        of = [made for tensor in _tensors((*args, *named.values())) if (made := trace.enter(tensor)) is not None]
+        self._note_made_of(self._given(args, named), name, result)
+
+    def _given(self, args: tuple[Any, ...], named: dict[str, Any]) -> _Given:
+        enter = self._trace.enter
+        return _Given([made for tensor in _tensors((*args, *named.values())) if (made := enter(tensor)) is not None])
+
+    def _note_made_of(self, given: _Given, name: str, result: Tensor) -> None:
+        trace, of = self._trace, given.of
         before = trace.find(result)
         if before is not None and not name.endswith("_") and not name.startswith("__i"):
             return  # a function that gave its argument back: `.to(device)` of what is there already
-        size, draws = result.numel(), frozenset[int]().union(*(made.draws for made in of))
-        whole = [made for made in of if made.tensor.dim() > 1 and made.tensor.numel() * 2 > size]
         made = trace.note(
             result,
-            draws=draws,
-            is_pure=bool(draws) and all(each.is_pure for each in whole),
+            draws=given.draws,
+            is_pure=bool(given.draws) and given.is_pure(result.numel()),
             is_draw=name in REARRANGED and len(of) == 1 and of[0].is_draw,
-            frozen=next((each.frozen for each in of if each.frozen), ""),
+            frozen=given.frozen,
         )
         if made is not None and name in REARRANGED:
             made.parts = tuple(id(each.tensor) for each in of if each.tensor is not result)
+
+
+class _Given:
+    """What a function was given, as far as it can be a part of a step."""
+
+    def __init__(self, of: list[Made]) -> None:
+        self.of = of
+        self.draws = frozenset[int]().union(*(made.draws for made in of))
+        self.frozen = next((each.frozen for each in of if each.frozen), "")
+
+    def is_pure(self, size: int) -> bool:
+        return all(each.is_pure for each in self.of if each.tensor.dim() > 1 and each.tensor.numel() * 2 > size)
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

@@ -96,6 +96,12 @@ class FixedSet:
                 ema = state.model if weights is None else WithWeights(state.model, weights)
                 return raw, self._losses(ema, noised)
 
+    @torch.no_grad()
+    def raw_losses(self, state: State) -> Tensor:
+        """As `losses`, without those of the EMA."""
+        with evaluation_mode(state.model):
+            return self._losses(state.model, self._samples.noised())
+
     def _losses(self, network: nn.Module, noised: Noised) -> Tensor:
         shown = self._samples.objective.input(noised)
         return self._samples.losses(predict(network, *shown, self._labels), noised)

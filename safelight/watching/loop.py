@@ -87,7 +87,7 @@ class Watch:
                 arguments.optimizer,
                 arguments.scaler,
                 before_update=self._before_update,
-                safely=self._safely,
+                safely=self._measure_aside,
             )
         except Exception as error:
             run.close(status="crashed", error=str(error))
@@ -339,6 +339,11 @@ class Watch:
             self._inspection.report_recognised(self._updates)
         self._run.beat(self._updates)
         self._observer.diagnose(self._updates)
+
+    def _measure_aside(self, act: Callable[[], None]) -> None:
+        """In the middle of the loop's own step, of which it is no part."""
+        with self._lean.aside():
+            self._safely(act)
 
     def _safely(self, act: Callable[[], None]) -> None:
         """The watched loop continues, whatever happens here."""

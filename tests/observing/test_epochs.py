@@ -7,20 +7,29 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from tiny import Crash, Quiet, tiny
+import torch
+from tiny import Crash, Own, Quiet, tiny
 
 from safelight.config.resolve import resolve
 from safelight.observing.epochs import LINES
 from safelight.record.reading import read_events, read_signal
 from safelight.start import resume, train
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 # 8 px digits in batches of 1,000: about 1.7 steps a pass.
 LARGE = {"train__batch_size": 1000, "train__steps": 7, "checkpoint__every": 3}
 
 
+def model() -> Own:
+    """So small that a thousand images take milliseconds."""
+    torch.manual_seed(0)
+    return Own()
+
+
 def trained(path: Path, **settings: Any) -> Quiet:
     terminal = Quiet()
-    train(tiny(**LARGE | settings), run=path, terminal=terminal)
+    train(tiny(**LARGE | settings), run=path, model=model(), terminal=terminal)
     return terminal
 
 
@@ -48,8 +57,8 @@ def test_every_pass_has_its_mean_loss(tmp_path: Path) -> None:
 def test_a_resume_in_the_middle_of_a_pass_gives_the_same_means(tmp_path: Path) -> None:
     trained(tmp_path / "whole")
     with pytest.raises(Crash):
-        train(tiny(**LARGE), run=tmp_path / "cut", terminal=Quiet(crash_after=4))
-    resume(tmp_path / "cut", terminal=Quiet())
+        train(tiny(**LARGE), run=tmp_path / "cut", model=model(), terminal=Quiet(crash_after=4))
+    resume(tmp_path / "cut", model=model(), terminal=Quiet())
     assert passes(tmp_path / "cut") == passes(tmp_path / "whole")
 
 
@@ -65,9 +74,9 @@ def test_a_length_in_epochs_is_said_and_kept_in_steps(tmp_path: Path) -> None:
     terminal = Quiet()
     config = tiny(train__batch_size=1000, checkpoint__every="1ep")
     config = resolve(base=config, settings={"train.epochs": 2})
-    run = train(config, run=tmp_path / "run", terminal=terminal)
+    run = train(config, run=tmp_path / "run", model=model(), terminal=terminal)
     assert run.step == 4
     assert (run.config.train.steps, run.config.train.epochs, run.config.checkpoint.every) == (4, None, 2)
     assert any(text.startswith("2 epochs of 1,") and text.endswith(": 4 steps.") for text in terminal.said)
-    more = resume(tmp_path / "run", settings={"train.epochs": 3}, force=True, terminal=Quiet())
+    more = resume(tmp_path / "run", settings={"train.epochs": 3}, force=True, model=model(), terminal=Quiet())
     assert (more.step, more.config.train.steps) == (6, 6)

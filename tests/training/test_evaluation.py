@@ -31,6 +31,8 @@ from safelight.training.evaluation import Evaluator, evaluation_steps
 from safelight.training.state import Counters
 from safelight.vocabulary import COPIES, COPIES_CHANCE, DISTANCE, DISTANCE_ERROR, EVALUATION, KERNEL, KERNEL_ERROR
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 WANTED: dict[str, Any] = {
     "evaluate__every": 4,
     "evaluate__samples": 64,

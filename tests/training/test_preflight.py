@@ -28,6 +28,8 @@ from safelight.training.ema import EmaWeights
 from safelight.training.preflight import check_guidance, preflight
 from safelight.training.state import State
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
 
 
@@ -168,23 +170,38 @@ def run(path: Path, **settings: Any) -> Quiet:
     return screen
 
 
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Path]]:
+    """Runs with and without preflight, each trained once. Read them only."""
+    folder = tmp_path_factory.mktemp("pairs")
+
+    def pair(**settings: Any) -> tuple[Path, Path]:
+        made = folder / words(settings) / "with", folder / words(settings) / "without"
+        if not made[0].parent.exists():
+            for path, preflight in zip(made, ("stop", "off"), strict=True):
+                run(path, **settings, **{"train.preflight": preflight})
+        return made
+
+    return pair
+
+
 @pytest.mark.parametrize("settings", [{}, {"model.dropout": 0.2, "train.accumulate": 2}], ids=words)
-def test_with_and_without_preflight_the_bytes_are_the_same(tmp_path: Path, settings: dict[str, Any]) -> None:
-    run(tmp_path / "with", **settings)
-    run(tmp_path / "without", **settings, **{"train.preflight": "off"})
-    assert fingerprints(tmp_path / "with") == fingerprints(tmp_path / "without")
+def test_with_and_without_preflight_the_bytes_are_the_same(
+    pairs: Callable[..., tuple[Path, Path]], settings: dict[str, Any]
+) -> None:
+    checked, unchecked = pairs(**settings)
+    assert fingerprints(checked) == fingerprints(unchecked)
 
 
-def test_what_was_found_sound_is_in_the_record(tmp_path: Path) -> None:
-    run(tmp_path / "run")
-    with open_history(tmp_path / "run" / "record.sqlite") as history:
+def test_what_was_found_sound_is_in_the_record(pairs: Callable[..., tuple[Path, Path]]) -> None:
+    checked, unchecked = pairs()
+    with open_history(checked / "record.sqlite") as history:
         names = history.signals()
         assert [name for name in names if name.startswith("check/checkpoint/")]
         steps, numbers = history.raw("check/sampler/left")
         assert (steps.tolist(), bool(numbers[0] < 1e-3)) == ([0], True)
         assert history.raw("check/network/finite")[0].tolist() == [0]
-    run(tmp_path / "off", **{"train.preflight": "off"})
-    with open_history(tmp_path / "off" / "record.sqlite") as history:
+    with open_history(unchecked / "record.sqlite") as history:
         assert not [name for name in history.signals() if name.startswith(("check/sampler/", "check/checkpoint/"))]
 
 

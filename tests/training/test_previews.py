@@ -13,6 +13,8 @@ from safelight.diagnosis.rules.ema import OTHER_WEIGHTS_DISTANCE, SAME_SAMPLES_D
 from safelight.generate import generate
 from safelight.record.history import open_history
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 
 def test_every_stage_has_its_pictures_in_the_record(train_tiny: Callable[..., Path]) -> None:
     run = train_tiny("stages", **{"sample.every": 2})

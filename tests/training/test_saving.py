@@ -21,6 +21,8 @@ from safelight.training.fixed_set import FixedSet
 from safelight.training.saving import checkpoint_interval
 from safelight.training.state import State
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 PLAN = {"train__steps": 16, "checkpoint__every": 2}
 
 

@@ -19,6 +19,8 @@ from safelight.start import train
 from safelight.terminal import Terminal
 from safelight.training.build import Setup
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 
 def weights(parts: Setup) -> list[bytes]:
     state = parts.state
@@ -28,9 +30,12 @@ def weights(parts: Setup) -> list[bytes]:
 
 
 @pytest.mark.parametrize("settings", [{}, {"train.accumulate": 2}, {"train.precision": "bf16"}])
-def test_a_watched_run_has_the_bytes_of_an_unwatched_one(settings: dict[str, Any]) -> None:
+def test_a_watched_run_has_the_bytes_of_an_unwatched_one(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("safelight.monitors.suite.PARTS_EVERY", 8)
     watched, alone = parts_of(**settings), parts_of(**settings)
-    for step in range(PARTS_EVERY + 2):
+    for step in range(8 + 2):
         seen = watched.stepper.step(
             watched.loader.load(step), step, observer=Observer(Readings(), watched.state.monitors)
         )
