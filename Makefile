@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 RUN    ?= runs/demo
 
+# Without bytecode every process of the tests would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo browser test test-again same check format bench gauntlet torture clean help
 
 help:

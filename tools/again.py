@@ -58,6 +58,7 @@ def run_suite(seed: int, busy: int, arguments: Sequence[str] = ()) -> Outcome:
             "--shuffle", str(seed), f"--hypothesis-seed={seed}", f"--junitxml={results}", *arguments,
         ]  # fmt: skip
         environment = os.environ | {"OMP_NUM_THREADS": "1", "HYPOTHESIS_PROFILE": "random"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as make does
         begun = time.monotonic()
         suite = subprocess.Popen(command, cwd=ROOT, env=environment)
         _, status, usage = os.wait4(suite.pid, 0)  # with the processor time of all its processes
