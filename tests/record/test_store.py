@@ -142,7 +142,7 @@ def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.Mo
 
     opened: list[sqlite3.Connection] = []
 
-    def small(path: Path) -> sqlite3.Connection:
+    def small(path: Path, say: object) -> sqlite3.Connection:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         database.executescript(SCHEMA)
         database.execute("PRAGMA max_page_count = 16")
@@ -173,7 +173,7 @@ def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_closed_database_costs_rows_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safelight.record import store
 
-    def closed(path: Path) -> sqlite3.Connection:
+    def closed(path: Path, say: object) -> sqlite3.Connection:
         database = open_database(path)
         monkeypatch.setattr(store, "forget_from", lambda database, step: database.close())
         return database
@@ -311,7 +311,7 @@ def test_a_writer_that_cannot_keep_up_says_what_it_left_out(tmp_path: Path, monk
 
     said, go = list[str](), threading.Event()
     monkeypatch.setattr(store, "LARGEST_BACKLOG", 10)
-    monkeypatch.setattr(store, "open_database", lambda path: [go.wait(300), open_database(path)][1])
+    monkeypatch.setattr(store, "open_database", lambda path, say: [go.wait(300), open_database(path)][1])
     record = RecordWriter(tmp_path / "record.sqlite", from_step=0, say=said.append)
     for step in range(25):
         record.add(step, {"a": 1.0})
