@@ -137,7 +137,7 @@ def test_a_sampler_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: 
             model(noise, torch.zeros(len(noise)))
         return noise
 
-    monkeypatch.setattr("safelight.watching.samples.previews.LAST", 0.05)
+    monkeypatch.setattr("safelight.watching.samples.previews.LAST_PICTURE_SECONDS", 0.05)
     monkeypatch.setattr("safelight.probes.runner.start.measure_sampler", lambda *_: {})
     loop(tmp_path / "run", sampler=endless)
     assert 0 < len(calls) < 10**6
@@ -168,8 +168,8 @@ def test_a_sampler_for_the_checks_alone_is_no_news_also_after_a_draw_that_took_t
         raise TimeoutError if late and len(draws) == 1 else TypeError("forward() takes 3 arguments")
 
     monkeypatch.setattr("safelight.watching.samples.previews.SampleGrid.draw", draw)
-    monkeypatch.setattr("safelight.watching.samples.previews.SHORTEST", -1e9)  # always within the budget
-    monkeypatch.setattr("safelight.watching.samples.previews.LAST", 1e9)
+    monkeypatch.setattr("safelight.watching.samples.previews.MIN_PICTURE_SECONDS", -1e9)  # always within the budget
+    monkeypatch.setattr("safelight.watching.samples.previews.LAST_PICTURE_SECONDS", 1e9)
     monkeypatch.setattr("safelight.watching.samples.previews.Previews._seconds_left", 1e9)
     said: list[str] = []
     loop(tmp_path / "run", said=said, sampler=sampler)
