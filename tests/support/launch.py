@@ -188,6 +188,11 @@ def _await_beat(self: Heartbeat, rank: int) -> None:
 
 def be_patient(patch: pytest.MonkeyPatch) -> None:
     """Waits that end with what is waited for may be long; the one that has to pass need not be."""
-    for name, seconds in {"SETTLING": 0.3, "NAMING": 4 * LIMIT, "PARTING": LIMIT, "LAST_WAIT": LIMIT}.items():
+    for name, seconds in {
+        "SETTLING_SECONDS": 0.3,
+        "NAMING_SECONDS": 4 * LIMIT,
+        "PARTING_SECONDS": LIMIT,
+        "LAST_WAIT": LIMIT,
+    }.items():
         patch.setattr(heartbeat, name, seconds)
     patch.setattr(group, "MEETING_TIMEOUTS", LIMIT)
