@@ -22,9 +22,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # By the seconds that they take; whoever adds a file that takes long adds it here (pytest --durations=0).
 LONGEST: tuple[str, ...] = (
-    "tests/healing/test_going_back.py",
     "tests/healing/test_healer.py",
     "tests/test_examples.py",
+    "tests/healing/test_going_back.py",
     "tests/processes/test_group.py",
     "tests/test_start.py",
     "tests/pages/server/test_in_browser.py",
@@ -32,7 +32,7 @@ LONGEST: tuple[str, ...] = (
     "tests/tools/test_same.py",
     "tests/training/test_preflight.py",
     "tests/processes/test_sharding.py",
-    "tests/training/test_interrupts.py",
+    "tests/processes/test_interrupts.py",
     "tests/torture/test_suite.py",
     "tests/cli/test_evaluate.py",
     "tests/gauntlet/test_gauntlet.py",
