@@ -237,6 +237,30 @@ def classifier(model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(model(x0, torch.zeros(len(x0))).mean(dim=(2, 3)), y % 2)
 
 
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def clamped(read: Callable[[Tensor, Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """The last entry is clamped, and not drawn; the table is made in the step, so that the one before is seen, too."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        angle = (torch.arange(100) + 1) / 100 * torch.pi / 2
+        table = torch.cos(angle).square().clamp(1e-3, 1)
+        t, noise = torch.randint(0, 98, (len(x0),)), torch.randn_like(x0)
+        kept = wide(read(table, t))
+        return F.mse_loss(model(kept.sqrt() * x0 + (1 - kept).sqrt() * noise, t), noise)
+
+    return loss
+
+
+def rounded(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """Of the two tables that are read, one tells nothing of how little signal is left at the end."""
+    alphas = torch.cat([ALPHAS, torch.tensor([1e-10])])
+    signal, spread = alphas.sqrt(), (1 - alphas).sqrt()
+    t, noise = torch.randint(0, 99, (len(x0),)), torch.randn_like(x0)
+    return F.mse_loss(model(wide(signal[t]) * x0 + wide(spread[t]) * noise, t), noise)
+
+
 # --- loops of another make ---------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ class Followed:
         self.said: list[str] = []
         self.evidence = Evidence()
         self.network: type | None = None
+        self.last_alpha: float | None = None  # entry of the table that was found
         self.losses: list[float] = []
         self.updates = 0
         self.per_update: list[int] = []
@@ -39,6 +40,7 @@ class Followed:
 
     def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self.network = type(network)
+        self.last_alpha = None if first is None or first.alphas is None else float(first.alphas[-1])
 
     def micro_batch(self, explained: Explained) -> None:
         self.losses.append(float(explained.passed.loss))
@@ -142,6 +144,33 @@ def weights(model: nn.Module) -> list[bytes]:
 )  # fmt: skip
 def test_what_is_particular_is_stated(name: str, line: str) -> None:
     assert line in follow(LOOPS[name][0]).evidence.sentences()
+
+
+READINGS: list[tuple[str, Callable[[Tensor, Tensor], Tensor], float | None]] = [
+    ("indexed", lambda table, t: table[t], 1e-3),
+    ("indexed by a tuple", lambda table, t: table[t, None], 1e-3),
+    ("indexed by a list", lambda table, t: table[t.tolist()], 1e-3),
+    ("indexed by numpy", lambda table, t: table[t.numpy()], 1e-3),
+    ("gathered", lambda table, t: table.gather(-1, t), 1e-3),
+    ("selected", lambda table, t: table.index_select(0, t), 1e-3),
+    ("selected by name", lambda table, t: torch.index_select(input=table, dim=0, index=t), 1e-3),
+    ("taken", torch.take, 1e-3),
+    ("in an embedding", lambda table, t: torch.nn.functional.embedding(t, table[:, None]), 1e-3),
+    ("viewed", lambda table, t: table.view(-1, 1, 1, 1)[t], 1e-3),
+    ("roots", lambda table, t: table.sqrt()[t].square(), 1e-3),
+    ("where it was not seen", lambda table, t: torch.from_numpy(table.numpy()[t.numpy()]), None),
+]
+
+
+@pytest.mark.parametrize(("read", "last"), [row[1:] for row in READINGS], ids=[row[0] for row in READINGS])
+def test_the_table_is_the_one_that_was_read(read: Callable[[Tensor, Tensor], Tensor], last: float | None) -> None:
+    """Not the one before it was clamped, which agrees at all times that were drawn; where both may be it, neither."""
+    found = follow(of(loops.clamped(read))).last_alpha
+    assert found == (None if last is None else pytest.approx(last, rel=1e-3))
+
+
+def test_a_table_that_is_one_minus_another_does_not_hide_a_little_signal() -> None:
+    assert follow(of(loops.rounded)).last_alpha == pytest.approx(1e-10, rel=1e-3)
 
 
 def test_latents_of_a_frozen_network_are_named() -> None:
