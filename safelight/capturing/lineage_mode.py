@@ -76,7 +76,7 @@ class LineageMode(TorchFunctionMode):
             for part in parts:
                 self._note_made_of(of, name, part)
             return
-        if name in NORMAL and not (name == "normal" and any(isinstance(each, Tensor) for each in args)):
+        if name in NORMAL and (name != "normal" or _is_standard(args, named)):
             self._note_draw(result)
         elif name in OTHER_DRAWS or name in CREATED:
             trace.note(result)
@@ -179,6 +179,18 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from (part for part in value if isinstance(part, Tensor))
+
+
+def _is_standard(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether `torch.normal` draws noise alone: with tensors for mean and deviation it is a sum of noise and of them,
+    and noise where the mean is 0 and the deviation one number."""
+    mean = args[0] if args else named.get("mean", 0.0)
+    std = args[1] if len(args) > 1 else named.get("std", 1.0)
+    tensors = [each.detach() for each in (mean, std) if isinstance(each, Tensor)]
+    if any(each.is_meta or not each.numel() for each in tensors):
+        return False
+    has_mean = isinstance(mean, Tensor) and bool(mean.any())
+    return not has_mean and not (isinstance(std, Tensor) and bool((std != std.reshape(-1)[0]).any()))
 
 
 def _is_many(places: Any) -> bool:

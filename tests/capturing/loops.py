@@ -107,6 +107,22 @@ def flow_to_data(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     return F.mse_loss(model(x_t, t), x0 - start)
 
 
+def drawn(draw: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """With noise that is drawn in another way."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        t, noise = torch.rand(len(x0)), draw(x0)
+        return F.mse_loss(model((1 - wide(t)) * x0 + wide(t) * noise, t), noise - x0)
+
+    return loss
+
+
+def drawn_into(x0: Tensor) -> Tensor:
+    noise = torch.empty_like(x0)
+    torch.normal(torch.zeros_like(x0), 1.0, out=noise)
+    return noise
+
+
 def sigmas(count: int) -> Tensor:
     return (torch.randn([count, 1, 1, 1]) * 1.2 - 1.2).exp()
 

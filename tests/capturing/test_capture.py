@@ -146,6 +146,37 @@ def test_what_is_particular_is_stated(name: str, line: str) -> None:
     assert line in follow(LOOPS[name][0]).evidence.sentences()
 
 
+DRAWS: list[tuple[str, Callable[[Tensor], Tensor]]] = [
+    ("numbers", lambda x0: torch.normal(0.0, 1.0, x0.shape)),
+    ("numbers by name", lambda x0: torch.normal(mean=0.0, std=1.0, size=x0.shape)),
+    ("tensors", lambda x0: torch.normal(torch.zeros_like(x0), torch.ones_like(x0))),
+    ("tensors by name", lambda x0: torch.normal(mean=torch.zeros_like(x0), std=torch.ones_like(x0))),
+    ("a mean alone", lambda x0: torch.normal(torch.zeros_like(x0))),
+    ("a mean, with a generator", lambda x0: torch.normal(torch.zeros_like(x0), 1.0, generator=torch.Generator())),
+    ("a deviation", lambda x0: torch.normal(0.0, torch.ones_like(x0))),
+    ("into a tensor", loops.drawn_into),
+    ("a distribution", lambda x0: torch.distributions.Normal(0.0, 1.0).sample(x0.shape)),
+    ("normal_", lambda x0: torch.empty_like(x0).normal_()),
+]
+
+
+@pytest.mark.parametrize("draw", [row[1] for row in DRAWS], ids=[row[0] for row in DRAWS])
+def test_noise_is_known_however_it_is_drawn(draw: Callable[[Tensor], Tensor]) -> None:
+    assert follow(of(loops.drawn(draw))).words == f"{FLOW}, target noise − x0, t = s"
+
+
+NOT_NOISE: list[tuple[str, Callable[[Tensor], Tensor]]] = [
+    ("another mean", lambda x0: torch.normal(x0.roll(1, 0), 1.0)),
+    ("another mean by name", lambda x0: torch.normal(mean=x0.roll(1, 0), std=1.0)),
+    ("other deviations", lambda x0: torch.normal(torch.zeros_like(x0), x0.abs() + 0.1)),
+]
+
+
+@pytest.mark.parametrize("draw", [row[1] for row in NOT_NOISE], ids=[row[0] for row in NOT_NOISE])
+def test_a_draw_around_something_is_not_noise(draw: Callable[[Tensor], Tensor]) -> None:
+    assert "not known" in follow(of(loops.drawn(draw))).words
+
+
 READINGS: list[tuple[str, Callable[[Tensor, Tensor], Tensor], float | None]] = [
     ("indexed", lambda table, t: table[t], 1e-3),
     ("indexed by a tuple", lambda table, t: table[t, None], 1e-3),
