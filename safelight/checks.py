@@ -35,6 +35,13 @@ TARGET_ROWS: Final = (
     "-score",
     "-edm",
 )
+SWAPPED_TARGETS: Final = (
+    "s·noise − a·x0",
+    "a·x0 − s·noise",
+    "a·noise + s·x0",
+    "a·x0 + s·noise",
+    "noise + x0",
+)  # values of `mixture/target_swapped`
 TIMES_TOLD: Final = (
     "t = s",
     "t = 1000·s",
@@ -169,6 +176,9 @@ MIXTURE_ROW = Check("mixture/row", "The recognised target: its place in TARGET_R
 MIXTURE_SIGMA_DATA = Check("mixture/sigma_data", "EDM: the deviation of the data in c_in.", MIXTURE_PROCESS)
 MIXTURE_TARGET_SIGMA_DATA = Check("mixture/target_sigma_data", "EDM: that of the target.", MIXTURE_PROCESS)
 MIXTURE_TARGET_SCALE = Check("mixture/target_scale", "Factor of a target over one with a name.", MIXTURE_PROCESS)
+MIXTURE_TARGET_SWAPPED = Check(
+    "mixture/target_swapped", "A target with signs or factors swapped: its place in SWAPPED_TARGETS.", MIXTURE_PROCESS
+)
 MIXTURE_TIME_FACTOR = Check("mixture/time_factor", "Flow: the network's time over the noise.", MIXTURE_PROCESS)
 MIXTURE_LOG_MEAN = Check("mixture/log_mean", "Mean of log(sigma) over all samples.", MIXTURE_PROCESS)
 MIXTURE_LOG_DEVIATION = Check("mixture/log_deviation", "Deviation of log(sigma).", MIXTURE_PROCESS)

@@ -115,26 +115,56 @@ def _complete(
 
 
 def _table(trace: Trace, call: SeenCall, t: Tensor | None, mixing: Mixing) -> Tensor | None:
-    """Whatever the loop keeps: alphas_cumprod, one minus it, or the root of either."""
+    """Whatever the loop keeps: alphas_cumprod, one minus it, or the root of either. It is the newest vector that was
+    read at t. Where no reading was seen, all vectors whose entries at t are right have to be one: a table before it
+    was clamped agrees wherever nothing was clamped."""
     if t is None or t.is_floating_point() or t.dtype == torch.bool or mixing.relation != "vp":
         return None
-    places = t[: len(mixing.a)].to("cpu").long()
+    times = t.detach().to("cpu").long()
+    places = times[: len(mixing.a)]
     if len(places.unique()) < 4 or int(places.min()) < 0:
         return None
-    for made in trace.vectors.values():
-        table = made.tensor
-        if (
-            table.dim() != 1
-            or not table.is_floating_point()
-            or len(table) <= int(places.max())
-            or made.order > call.order
-        ):
+    read = [
+        lookup.table.reshape(-1)
+        for lookup in trace.lookups
+        if lookup.order < call.order and torch.equal(lookup.places.reshape(-1).to("cpu").long(), times)
+    ]
+    if found := _alphas_among(read, places, mixing):
+        return found[0].alphas
+    made = [made.tensor for made in trace.vectors.values() if made.order < call.order and made.tensor.dim() == 1]
+    found = _alphas_among(made, places, mixing)
+    return found[0].alphas if found and all(found[0].is_like(each) for each in found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Alphas:
+    """alphas_cumprod as a vector of the loop gives them, and how exactly."""
+
+    alphas: Tensor
+    error: float
+    """What is not known of each entry, beside a share of it."""
+
+    def is_like(self, other: _Alphas) -> bool:
+        if len(self.alphas) != len(other.alphas):
+            return False
+        apart, larger = (self.alphas - other.alphas).abs(), torch.maximum(self.alphas, other.alphas)
+        return bool((apart <= TABLE * larger + 2 * (self.error + other.error)).all())
+
+
+def _alphas_among(tables: Sequence[Tensor], places: Tensor, mixing: Mixing) -> list[_Alphas]:
+    """The most exact first, and of these the newest. One minus a number that is rounded does not tell how near 0 it
+    is: an entry below its error is given as its error, which is a little signal and not none."""
+    found: list[_Alphas] = []
+    for table in reversed(tables):
+        if not table.is_floating_point() or len(table) <= int(places.max()):
             continue
-        whole = table.detach().to("cpu").double()
-        for alphas in (whole, whole.square(), 1 - whole, 1 - whole.square()):
+        whole, rounding = table.detach().to("cpu").double(), torch.finfo(table.dtype).eps
+        for alphas, error in ((whole, 0), (whole.square(), 0), (1 - whole, rounding), (1 - whole.square(), rounding)):
             if len(alphas) > len(places.unique()) and np.abs(alphas[places].numpy() - mixing.a**2).max() < TABLE:
-                return alphas if bool(((alphas >= 0) & (alphas <= 1)).all()) else None
-    return None
+                if bool(((alphas >= 0) & (alphas <= 1)).all()):
+                    found.append(_Alphas(alphas.clamp(min=error), error))
+                break
+    return sorted(found, key=lambda each: each.error)
 
 
 def _preconditioning(trace: Trace, call: SeenCall, mixing: Mixing, numbers: Numbers) -> float | None:

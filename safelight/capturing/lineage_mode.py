@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -26,7 +27,10 @@ REARRANGED = {
     "movedim", "moveaxis", "pixel_shuffle", "pixel_unshuffle", "view_as", "reshape_as", "requires_grad_", "cat",
     "concat", "concatenate", "stack", "T", "mT", "data", "unfold", "fold", "pin_memory",
 }  # fmt: skip
+MOST_PLACES = 16_384  # of a list or an array that a tensor is indexed with
 GETTERS = {"T", "mT", "data"}
+LOOKUPS = {"__getitem__": 1, "gather": 2, "index_select": 2, "take": 1, "take_along_dim": 1, "embedding": 0}
+"""Where the places stand among the arguments; the table is the first, or the second of an embedding."""
 CREATED = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "arange", "linspace"}
 
 
@@ -64,13 +68,15 @@ class LineageMode(TorchFunctionMode):
 
     def _note(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
         trace = self._trace
+        if name in LOOKUPS:
+            self._note_lookup(name, args, named)
         if isinstance(result, tuple | list):
             parts = [part for part in result if isinstance(part, Tensor) and (part.is_leaf or not part.requires_grad)]
             of = self._given(args, named) if parts else _Given([])  # once, not once for each of a thousand parameters
             for part in parts:
                 self._note_made_of(of, name, part)
             return
-        if name in NORMAL and not (name == "normal" and any(isinstance(each, Tensor) for each in args)):
+        if name in NORMAL and (name != "normal" or _is_standard(args, named)):
             self._note_draw(result)
         elif name in OTHER_DRAWS or name in CREATED:
             trace.note(result)
@@ -89,6 +95,19 @@ class LineageMode(TorchFunctionMode):
         made = self._trace.note(result, is_pure=True, is_draw=True)
         if made is not None:
             made.draws = frozenset([made.order])
+
+    def _note_lookup(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        place, is_embedding = LOOKUPS[name], name == "embedding"
+        tables = [*args[int(is_embedding) :][:1], named.get("weight" if is_embedding else "input")]
+        table = next((each for each in tables if isinstance(each, Tensor)), None)
+        if table is None or not table.dim() or not table.is_floating_point():
+            return
+        places = args[place] if len(args) > place else named.get("index", named.get("indices", named.get("input")))
+        given = next((each for each in (places if isinstance(places, tuple) else (places,)) if _is_many(each)), None)
+        if given is not None:
+            places = given if isinstance(given, Tensor) else torch.as_tensor(given)
+            if not places.is_floating_point() and not places.is_complex() and places.dtype != torch.bool:
+                self._trace.note_lookup(table, places)
 
     def _note_difference(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Tensor) -> None:
         given = [value for value in (*args, named.get("input"), named.get("target"), named.get("other"))
@@ -160,6 +179,26 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from (part for part in value if isinstance(part, Tensor))
+
+
+def _is_standard(args: tuple[Any, ...], named: dict[str, Any]) -> bool:
+    """Whether `torch.normal` draws noise alone: with tensors for mean and deviation it is a sum of noise and of them,
+    and noise where the mean is 0 and the deviation one number."""
+    mean = args[0] if args else named.get("mean", 0.0)
+    std = args[1] if len(args) > 1 else named.get("std", 1.0)
+    tensors = [each.detach() for each in (mean, std) if isinstance(each, Tensor)]
+    if any(each.is_meta or not each.numel() for each in tensors):
+        return False
+    has_mean = isinstance(mean, Tensor) and bool(mean.any())
+    return not has_mean and not (isinstance(std, Tensor) and bool((std != std.reshape(-1)[0]).any()))
+
+
+def _is_many(places: Any) -> bool:
+    """Whether a tensor is read at more than one place."""
+    if isinstance(places, list):
+        return 1 < len(places) <= MOST_PLACES and all(type(each) is int for each in places)
+    is_array = isinstance(places, np.ndarray) and places.dtype.kind in "iu" and places.size <= MOST_PLACES
+    return is_array or isinstance(places, Tensor)
 
 
 def _is_eager() -> bool:

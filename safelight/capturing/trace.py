@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MOST_TENSORS, MOST_VECTORS, MOST_PAIRS, MOST_CALLS = 256, 256, 32, 16
+MOST_TENSORS, MOST_VECTORS, MOST_PAIRS, MOST_CALLS, MOST_LOOKUPS = 256, 256, 32, 16, 32
 LARGEST_VECTOR = 16_384
 
 
@@ -50,6 +50,15 @@ class Compared:
         return -self.target if self.is_sum else self.target
 
 
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Entries of a vector that were read at places, one for each sample."""
+
+    table: Tensor
+    places: Tensor
+    order: int
+
+
 @dataclass(slots=True)
 class SeenCall:
     """One call of a module with gradients."""
@@ -79,11 +88,12 @@ class Trace:
         """With at most one number for each sample: times, labels, coefficients."""
         self.compared: deque[Compared] = deque(maxlen=MOST_PAIRS)
         self.calls: deque[SeenCall] = deque(maxlen=MOST_CALLS)
+        self.lookups: deque[Lookup] = deque(maxlen=MOST_LOOKUPS)
         self._scaled: dict[int, tuple[Tensor, Tensor, float]] = {}
         self._sums: dict[int, tuple[Tensor, Compared]] = {}
 
     def clear(self) -> None:
-        for held in (self.tensors, self.vectors, self.compared, self.calls, self._scaled, self._sums):
+        for held in (self.tensors, self.vectors, self.compared, self.calls, self.lookups, self._scaled, self._sums):
             held.clear()
 
     def next_order(self) -> int:
@@ -116,6 +126,10 @@ class Trace:
         if 0 < numel <= LARGEST_VECTOR and (dim <= 1 or numel == tensor.shape[0]):
             return self.vectors, MOST_VECTORS
         return (self.tensors, MOST_TENSORS) if numel > 1 and dim > 1 and tensor.is_floating_point() else (None, 0)
+
+    def note_lookup(self, table: Tensor, places: Tensor) -> None:
+        if table.numel() == table.shape[0] and not table.requires_grad and places.numel() > 1:
+            self.lookups.append(Lookup(table.detach(), places.detach(), self.next_order()))
 
     def note_sum(self, result: Tensor, pair: Compared) -> None:
         self._sums = {id(result): (result, pair)}  # the last one only: what is squared is squared at once

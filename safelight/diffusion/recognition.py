@@ -64,10 +64,14 @@ class Recognised:
     """That of EDM's target."""
     target_scale: float | None = None
     """The factor of a target that is a multiple of one that has a name; the name is not known then."""
+    target_swapped: str | None = None
+    """The formula of a target that is a usual one with signs or factors swapped; the name is not known then."""
+    target_ranges: tuple[float, float, float, float] | None = None
+    """Of a target without a name: lowest and highest factor of x0, then of noise."""
 
     @property
     def is_known(self) -> bool:
-        return self.process is not None and self.target is not None
+        return self.process is not None and (self.target is not None or self.target_swapped is not None)
 
     def words(self) -> str:
         """For a person, with everything that is not known named as such."""
@@ -77,6 +81,11 @@ class Recognised:
         target = TARGETS.get((self.target or "").removeprefix("-"), "that is not known")
         if (self.target or "").startswith("-"):
             target = OPPOSITES.get(self.target or "", f"{target}, negated")
+        if self.target is None and self.target_swapped is not None:
+            target = self.target_swapped
+        elif self.target is None and self.target_ranges is not None:
+            clean, noise = (_range(*self.target_ranges[place : place + 2]) for place in (0, 2))
+            target = f"p·x0 + q·noise without a name, p {clean} and q {noise}"
         parts = [process, f"target {target}", self.time or "a time that is not known"]
         return ", ".join([*parts, self.density] if self.density else parts)
 
@@ -98,6 +107,10 @@ TARGETS = {
 OPPOSITES = {"-flow": "x0 − noise", "-v": "s·x0 − a·noise", "-score": "noise / s"}
 
 
+def _range(low: float, high: float) -> str:
+    return f"{low:.3g}" if abs(high - low) <= SHARE_TOLERANCE else f"from {low:.3g} to {high:.3g}"
+
+
 def recognise(found: Mixtures) -> Recognised:
     """Only what every sample agrees with; with too few of them, or one noise level only, nothing."""
     usable = np.isfinite(found.a) & np.isfinite(found.s)
@@ -113,9 +126,11 @@ def recognise(found: Mixtures) -> Recognised:
     if process == "edm" and target == "-v":  # what EDM's F is with a deviation of 1: one row, two names
         target = "edm"
     is_edm = (target or "").endswith("edm")
+    scale = _scale_of_target(found) if target is None else None
     return Recognised(
-        process, sigma_data, target, time, rises, density, clock, of_target if is_edm else None,
-        _scale_of_target(found) if target is None else None,
+        process, sigma_data, target, time, rises, density, clock, of_target if is_edm else None, scale,
+        _swapped_target(found) if target is None and scale is None else None,
+        _ranges_of_target(found) if target is None else None,
     )  # fmt: skip
 
 
@@ -194,6 +209,33 @@ def _scale_of_target(found: Mixtures) -> float | None:
         if abs(factor) > 0.01 and _worst(apart) <= SHARE_TOLERANCE:
             return factor
     return None
+
+
+def _swapped_target(found: Mixtures) -> str | None:
+    """The formula, if it is exactly one for all samples."""
+    if found.p is None or found.q is None:
+        return None
+    a, s, one = found.a, found.s, np.ones_like(found.a)
+    rows = {
+        "s·noise − a·x0": (-a, s),
+        "a·x0 − s·noise": (a, -s),
+        "a·noise + s·x0": (s, a),
+        "a·x0 + s·noise": (a, s),
+        "noise + x0": (one, one),
+    }
+    names = [
+        name
+        for name, (clean, noise) in rows.items()
+        if _worst((found.p - clean) / np.maximum(1, np.abs(clean))) <= SHARE_TOLERANCE
+        and _worst((found.q - noise) / np.maximum(1, np.abs(noise))) <= SHARE_TOLERANCE
+    ]
+    return names[0] if len(names) == 1 else None
+
+
+def _ranges_of_target(found: Mixtures) -> tuple[float, float, float, float] | None:
+    if found.p is None or found.q is None or not (np.isfinite(found.p).all() and np.isfinite(found.q).all()):
+        return None
+    return float(found.p.min()), float(found.p.max()), float(found.q.min()), float(found.q.max())
 
 
 def _direction(found: Mixtures) -> bool | None:

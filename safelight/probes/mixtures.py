@@ -155,6 +155,8 @@ def _numbers(found: Recognised, mixtures: Mixtures) -> dict[checks.Check, float]
         checks.MIXTURE_TARGET_SCALE: found.target_scale,
     }
     readings = {check: number for check, number in numbers.items() if number is not None}
+    if found.target_swapped is not None:
+        readings[checks.MIXTURE_TARGET_SWAPPED] = _place(checks.SWAPPED_TARGETS, found.target_swapped)
     inside = (mixtures.s > 0.05) & (mixtures.a > 0)
     if (
         found.process == "flow"

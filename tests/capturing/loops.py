@@ -107,6 +107,22 @@ def flow_to_data(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     return F.mse_loss(model(x_t, t), x0 - start)
 
 
+def drawn(draw: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """With noise that is drawn in another way."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        t, noise = torch.rand(len(x0)), draw(x0)
+        return F.mse_loss(model((1 - wide(t)) * x0 + wide(t) * noise, t), noise - x0)
+
+    return loss
+
+
+def drawn_into(x0: Tensor) -> Tensor:
+    noise = torch.empty_like(x0)
+    torch.normal(torch.zeros_like(x0), 1.0, out=noise)
+    return noise
+
+
 def sigmas(count: int) -> Tensor:
     return (torch.randn([count, 1, 1, 1]) * 1.2 - 1.2).exp()
 
@@ -235,6 +251,30 @@ def one_time(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
 def classifier(model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
     """No diffusion at all."""
     return F.cross_entropy(model(x0, torch.zeros(len(x0))).mean(dim=(2, 3)), y % 2)
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def clamped(read: Callable[[Tensor, Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """The last entry is clamped, and not drawn; the table is made in the step, so that the one before is seen, too."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        angle = (torch.arange(100) + 1) / 100 * torch.pi / 2
+        table = torch.cos(angle).square().clamp(1e-3, 1)
+        t, noise = torch.randint(0, 98, (len(x0),)), torch.randn_like(x0)
+        kept = wide(read(table, t))
+        return F.mse_loss(model(kept.sqrt() * x0 + (1 - kept).sqrt() * noise, t), noise)
+
+    return loss
+
+
+def rounded(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """Of the two tables that are read, one tells nothing of how little signal is left at the end."""
+    alphas = torch.cat([ALPHAS, torch.tensor([1e-10])])
+    signal, spread = alphas.sqrt(), (1 - alphas).sqrt()
+    t, noise = torch.randint(0, 99, (len(x0),)), torch.randn_like(x0)
+    return F.mse_loss(model(wide(signal[t]) * x0 + wide(spread[t]) * noise, t), noise)
 
 
 # --- loops of another make ---------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ class Followed:
         self.said: list[str] = []
         self.evidence = Evidence()
         self.network: type | None = None
+        self.last_alpha: float | None = None  # entry of the table that was found
         self.losses: list[float] = []
         self.updates = 0
         self.per_update: list[int] = []
@@ -39,6 +40,7 @@ class Followed:
 
     def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self.network = type(network)
+        self.last_alpha = None if first is None or first.alphas is None else float(first.alphas[-1])
 
     def micro_batch(self, explained: Explained) -> None:
         self.losses.append(float(explained.passed.loss))
@@ -142,6 +144,64 @@ def weights(model: nn.Module) -> list[bytes]:
 )  # fmt: skip
 def test_what_is_particular_is_stated(name: str, line: str) -> None:
     assert line in follow(LOOPS[name][0]).evidence.sentences()
+
+
+DRAWS: list[tuple[str, Callable[[Tensor], Tensor]]] = [
+    ("numbers", lambda x0: torch.normal(0.0, 1.0, x0.shape)),
+    ("numbers by name", lambda x0: torch.normal(mean=0.0, std=1.0, size=x0.shape)),
+    ("tensors", lambda x0: torch.normal(torch.zeros_like(x0), torch.ones_like(x0))),
+    ("tensors by name", lambda x0: torch.normal(mean=torch.zeros_like(x0), std=torch.ones_like(x0))),
+    ("a mean alone", lambda x0: torch.normal(torch.zeros_like(x0))),
+    ("a mean, with a generator", lambda x0: torch.normal(torch.zeros_like(x0), 1.0, generator=torch.Generator())),
+    ("a deviation", lambda x0: torch.normal(0.0, torch.ones_like(x0))),
+    ("into a tensor", loops.drawn_into),
+    ("a distribution", lambda x0: torch.distributions.Normal(0.0, 1.0).sample(x0.shape)),
+    ("normal_", lambda x0: torch.empty_like(x0).normal_()),
+]
+
+
+@pytest.mark.parametrize("draw", [row[1] for row in DRAWS], ids=[row[0] for row in DRAWS])
+def test_noise_is_known_however_it_is_drawn(draw: Callable[[Tensor], Tensor]) -> None:
+    assert follow(of(loops.drawn(draw))).words == f"{FLOW}, target noise − x0, t = s"
+
+
+NOT_NOISE: list[tuple[str, Callable[[Tensor], Tensor]]] = [
+    ("another mean", lambda x0: torch.normal(x0.roll(1, 0), 1.0)),
+    ("another mean by name", lambda x0: torch.normal(mean=x0.roll(1, 0), std=1.0)),
+    ("other deviations", lambda x0: torch.normal(torch.zeros_like(x0), x0.abs() + 0.1)),
+]
+
+
+@pytest.mark.parametrize("draw", [row[1] for row in NOT_NOISE], ids=[row[0] for row in NOT_NOISE])
+def test_a_draw_around_something_is_not_noise(draw: Callable[[Tensor], Tensor]) -> None:
+    assert "not known" in follow(of(loops.drawn(draw))).words
+
+
+READINGS: list[tuple[str, Callable[[Tensor, Tensor], Tensor], float | None]] = [
+    ("indexed", lambda table, t: table[t], 1e-3),
+    ("indexed by a tuple", lambda table, t: table[t, None], 1e-3),
+    ("indexed by a list", lambda table, t: table[t.tolist()], 1e-3),
+    ("indexed by numpy", lambda table, t: table[t.numpy()], 1e-3),
+    ("gathered", lambda table, t: table.gather(-1, t), 1e-3),
+    ("selected", lambda table, t: table.index_select(0, t), 1e-3),
+    ("selected by name", lambda table, t: torch.index_select(input=table, dim=0, index=t), 1e-3),
+    ("taken", torch.take, 1e-3),
+    ("in an embedding", lambda table, t: torch.nn.functional.embedding(t, table[:, None]), 1e-3),
+    ("viewed", lambda table, t: table.view(-1, 1, 1, 1)[t], 1e-3),
+    ("roots", lambda table, t: table.sqrt()[t].square(), 1e-3),
+    ("where it was not seen", lambda table, t: torch.from_numpy(table.numpy()[t.numpy()]), None),
+]
+
+
+@pytest.mark.parametrize(("read", "last"), [row[1:] for row in READINGS], ids=[row[0] for row in READINGS])
+def test_the_table_is_the_one_that_was_read(read: Callable[[Tensor, Tensor], Tensor], last: float | None) -> None:
+    """Not the one before it was clamped, which agrees at all times that were drawn; where both may be it, neither."""
+    found = follow(of(loops.clamped(read))).last_alpha
+    assert found == (None if last is None else pytest.approx(last, rel=1e-3))
+
+
+def test_a_table_that_is_one_minus_another_does_not_hide_a_little_signal() -> None:
+    assert follow(of(loops.rounded)).last_alpha == pytest.approx(1e-10, rel=1e-3)
 
 
 def test_latents_of_a_frozen_network_are_named() -> None:

@@ -175,6 +175,33 @@ def test_nothing_is_recognised_wrongly(found: Mixtures, wanted: dict[str, Any]) 
     assert {name: getattr(recognised, name) for name in wanted} == wanted
 
 
+def swapped(p: np.ndarray, q: np.ndarray, kept: np.ndarray = COSINE[WHOLE]) -> Mixtures:
+    return Mixtures(np.sqrt(kept), np.sqrt(1 - kept), WHOLE.astype(float), p, q)
+
+
+A, S = np.sqrt(COSINE[WHOLE]), np.sqrt(1 - COSINE[WHOLE])
+SWAPPED: list[tuple[str | None, Mixtures, str]] = [
+    ("s·noise − a·x0", swapped(-A, S), "s·noise − a·x0"),
+    ("a·x0 − s·noise", swapped(A, -S), "a·x0 − s·noise"),
+    ("a·noise + s·x0", swapped(S, A), "a·noise + s·x0"),
+    ("a·x0 + s·noise", swapped(A, S), "a·x0 + s·noise"),
+    ("noise + x0", Mixtures(1 - UNIFORM, UNIFORM, UNIFORM, np.ones(N), np.ones(N)), "noise + x0"),
+    (None, swapped(-1.05 * A, S), "p·x0 + q·noise without a name, p from -1.05 to "),
+    (None, swapped(0.3 + 0 * A, 0.4 + 0 * A), "p·x0 + q·noise without a name, p 0.3 and q 0.4"),
+    (None, vp(COSINE[WHOLE], WHOLE, "v"), "v = a·noise − s·x0"),
+]
+
+
+@pytest.mark.parametrize(("formula", "found", "words"), SWAPPED)
+def test_a_target_with_signs_or_factors_swapped_is_named_by_its_formula(
+    formula: str | None, found: Mixtures, words: str
+) -> None:
+    recognised = recognise(found)
+    assert recognised.target_swapped == formula
+    assert f"target {words}" in recognised.words()
+    assert recognised.is_known == (formula is not None or recognised.target is not None)
+
+
 @pytest.mark.parametrize("size", [0.02, 0.1])
 def test_coefficients_that_are_off_are_not_recognised(size: float) -> None:
     for name, found, _ in KNOWN:

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from safelight import checks
+from safelight.diagnosis.finding import Fix
 from safelight.diagnosis.rule import Detection, Detector, error_rule, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory
 
@@ -128,6 +129,8 @@ not_a_velocity = unfit(
 
 
 def scaled(run: RunHistory) -> Detection | None:
+    if (swapped := run.latest(checks.MIXTURE_TARGET_SWAPPED, -1)) >= 0:
+        return _swapped(run, checks.SWAPPED_TARGETS[int(swapped)])
     row, factor = _row(run.latest(checks.MIXTURE_ROW, -2)), run.latest(checks.MIXTURE_TARGET_SCALE)
     if row in ("-epsilon", "-sample", "-edm"):
         words, check = f"the opposite of {row[1:]}: every sampler takes it for the other sign.", checks.MIXTURE_ROW
@@ -140,6 +143,27 @@ def scaled(run: RunHistory) -> Detection | None:
         f"The target is {words}",
         (run.evidence(check),),
         NOT_THE_NETWORK,
+    )
+
+
+def _swapped(run: RunHistory, formula: str) -> Detection:
+    is_flow = run.latest(checks.MIXTURE_PROCESS) == checks.PROCESSES.index("flow")
+    usual = "noise − x0" if is_flow else "a·noise − s·x0, v,"
+    if formula == "a·x0 + s·noise":
+        words = "x_t itself: the network is asked for what it is shown, and learns nothing of the image."
+    else:
+        words = (
+            f"{formula}, where x_t is a·x0 + s·noise. No sampler expects that: {usual} with signs or factors swapped."
+        )
+    return Detection(
+        int(run.steps(checks.MIXTURE_TARGET_SWAPPED)[0]),
+        f"The target is {words}",
+        (run.evidence(checks.MIXTURE_TARGET_SWAPPED),),
+        NOT_THE_NETWORK,
+        severity="error",
+        fix=Fix(
+            "The target of flow matching is noise − x0." if is_flow else "v is a·noise − s·x0; else predict the noise."
+        ),
     )
 
 
@@ -265,12 +289,13 @@ RULES = (
         "TAR008",
         "target.scaled",
         "A target that is scaled or negated",
-        what="The target is exactly a multiple of the noise, x0 or a velocity, or −noise, −x0 or EDM's −F.",
+        what="The target is exactly a multiple of the noise, x0 or a velocity, or −noise, −x0 or EDM's −F; or, as an "
+        "error, a velocity with signs or factors swapped, such as s·noise − a·x0, or x_t itself.",
         why="No sampler expects it: samples go away from the images.",
         similar="The two directions of a flow are both in use: target.against-time. EDM's F at sigma_data 1 is −v.",
         limits=NO_SAMPLER,
         fix="Use the target as it is; what should count more belongs into the weight of the loss.",
-        needs=((checks.MIXTURE_ROW, checks.MIXTURE_TARGET_SCALE),),
+        needs=((checks.MIXTURE_ROW, checks.MIXTURE_TARGET_SCALE, checks.MIXTURE_TARGET_SWAPPED),),
         detect=scaled,
         explained_by="target.other-type target.wrong",
     ),
