@@ -40,6 +40,8 @@ class Followed:
     def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self.network = type(network)
 
+    def last_call(self) -> None: ...
+
     def micro_batch(self, explained: Explained) -> None:
         self.losses.append(float(explained.passed.loss))
         self._since += 1
