@@ -132,7 +132,7 @@ def _table(trace: Trace, call: SeenCall, t: Tensor | None, mixing: Mixing) -> Te
             continue
         whole = table.detach().to("cpu").double()
         for alphas in (whole, whole.square(), 1 - whole, 1 - whole.square()):
-            if len(alphas) > len(places.unique()) and np.abs(alphas[places].numpy() - mixing.a**2).max() < TABLE:
+            if len(alphas) > len(places.unique()) and np.nanmax(np.abs(alphas[places].numpy() - mixing.a**2)) < TABLE:
                 return alphas if bool(((alphas >= 0) & (alphas <= 1)).all()) else None
     return None
 
@@ -227,7 +227,10 @@ def _follows(values: Tensor, level: np.ndarray) -> bool:
     if values.dtype == torch.bool or values.is_complex():
         return False
     t = values[: len(level)].to("cpu").double().numpy()
-    if len(t) != len(level) or len(t) < 4 or np.ptp(t) == 0 or not np.isfinite(t).all():
+    if len(t) != len(level):
+        return False
+    t, level = t[np.isfinite(level)], level[np.isfinite(level)]
+    if len(t) < 4 or np.ptp(t) == 0 or not np.isfinite(t).all():
         return False
     order = np.lexsort((level, t))
     steps = np.diff(level[order])

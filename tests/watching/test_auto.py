@@ -102,3 +102,24 @@ OF_CALLS = ("mode/training", "replay/micro_batches", "replay/output_error", "rep
 def _plain_loss(model: torch.nn.Module, x0: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     """No process at all: x0 is shown as it is."""
     return torch.nn.functional.mse_loss(model(x0, torch.rand(len(x0))), x0.flip(0))
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_a_broken_image_is_found_in_the_data(step: int, tmp_path: Path) -> None:
+    """Not in the network, whose weights it spoils."""
+    seen = 0
+
+    def loss_of(model: torch.nn.Module, x0: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        nonlocal seen
+        x0 = x0.clone()
+        x0[5] = torch.nan if seen == step else x0[5]
+        seen += 1
+        return loops.ddpm_epsilon(model, x0 * 1.0, labels)
+
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        loops.train(loss_of, steps=8)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert [finding.code for finding in diagnosis.findings] == ["DAT001"]
+    assert diagnosis.findings[0].step == step
+    assert any("DDPM" in line for line in found.recognised())
