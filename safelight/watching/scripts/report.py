@@ -18,7 +18,7 @@ from safelight.record.history import open_history
 from safelight.run import RunFolder
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS
 from safelight.watching.check_readings import rows_of_readings
-from safelight.watching.check_report import Row, lines_of_findings, lines_of_rows, with_findings
+from safelight.watching.check_report import Row, lines_of_findings, lines_of_rows, state_of, with_findings
 from safelight.watching.scripts.notes import Notes
 from safelight.words import lower_first
 
@@ -166,8 +166,6 @@ def rows_from(history: RunHistory) -> list[Row]:
     for name, signal in (("loss", LOSS), ("norm of the gradient", GRADIENT_NORM), ("learning rate", LEARNING_RATE)):
         numbers = history.numbers(signal)
         if len(numbers):
-            rows += [
-                Row("training", f"{name}, first", float(numbers[0]), readings=(name_of(signal),)),
-                Row("training", f"{name}, last", float(numbers[-1]), readings=(name_of(signal),)),
-            ]
+            for when, number in (("first", float(numbers[0])), ("last", float(numbers[-1]))):
+                rows.append(Row("training", f"{name}, {when}", number, state_of(number), "", (name_of(signal),)))
     return rows + rows_of_readings(first)
