@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -22,7 +23,7 @@ from safelight.capturing.trace import SeenCall
 from safelight.capturing.window import Window
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
-from safelight.probes.forward_pass import ForwardPass
+from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.probe_schedule import CLOSE_STEP, EVERY, LATE_INTERVAL, SETTLED_STEP, due_at
 from safelight.words import first_line
 
@@ -42,8 +43,13 @@ class Follower(Protocol):
         """Once, before the first update where it can be; `first`: a micro-batch that proves it."""
         ...
 
+    def last_call(self) -> Call | None:
+        """The network's, as the follower saw it; asked for before every backward pass."""
+        ...
+
     def micro_batch(self, explained: Explained) -> None:
-        """The last one of an update after it."""
+        """When the next one goes backward, the last one of an update after it: by then the network may have been called
+        again."""
         ...
 
     def updated(self) -> None: ...
@@ -217,6 +223,8 @@ class Capture:
     def _add(self, explained: Explained) -> None:
         self._was_called = False
         self._micro_batches += 1
+        if (call := self._follower.last_call()) is not None:
+            explained = replace(explained, passed=replace(explained.passed, call=call))
         self._pending.append(explained)
 
     def _network_calls(self) -> list[SeenCall]:
@@ -226,10 +234,11 @@ class Capture:
             return calls
         return [call for call in calls if unwrapped(call.module) is self.network] or ([] if self._is_proven else calls)
 
-    def feed(self) -> None:
+    def feed(self, *, but_last: bool = False) -> None:
         """Tells of the micro-batches that went backward."""
         if self.network is not None and self.optimizer is not None:
-            pending, self._pending = self._pending, []
+            kept = max(0, len(self._pending) - 1) if but_last else len(self._pending)
+            pending, self._pending = self._pending[:kept], self._pending[kept:]
             with self._window.aside():
                 for explained in pending:
                     self._follower.micro_batch(explained)
@@ -279,6 +288,7 @@ class Capture:
             return
         if self.optimizer is None:
             self._guarded(self._choose_network, optimizer)
+            self.feed(but_last=True)  # after the update, the first one would be taken for all of it
             self._in_step = True
         if optimizer is self.optimizer and self.ema is not None and self._window.is_open:
             with self._window.aside():

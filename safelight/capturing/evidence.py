@@ -33,8 +33,8 @@ class Evidence:
         self.has_target |= passed.target is not None
         if passed.call is not None and passed.call.half is not None:
             self.half = str(passed.call.half).removeprefix("torch.")
-        if found.mixing is None or passed.x0 is None:
-            return
+        if found.mixing is None or passed.x0 is None or not np.isfinite(found.mixing.a).all():
+            return  # a batch with a broken image proves less than the others
         self.explained += 1
         self.other_noise += found.has_other_noise
         self.perturbed += found.is_perturbed

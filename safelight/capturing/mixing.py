@@ -34,6 +34,7 @@ class Mixing:
     noise: Made
     a: np.ndarray
     s: np.ndarray
+    """Both NaN where x0 is not finite."""
     left: float
     """Over the length of the tensor: the median of the samples."""
     relation: Relation
@@ -72,7 +73,8 @@ def explain_input(
     """The mixture of a clean tensor and noise that `shown` is; None if nothing is proven. `rough`: somewhere on
     the way it was rounded to half precision."""
     y = numbers.of(shown)
-    if not y.isfinite().all() or not y.any():
+    whole = y.isfinite().all(1)  # a broken image spoils its own sample only
+    if not y[whole].any():
         return None
     limit = MAX_UNEXPLAINED if rough else tolerance(shown)
     found = [
@@ -80,7 +82,8 @@ def explain_input(
         for noise in noises
         for clean in cleans
         if clean.tensor is not noise.tensor and not (noise.draws and noise.draws <= clean.draws)
-        if (mixing := _mix(y, clean, noise, numbers, max(limit, tolerance(clean.tensor, noise.tensor)))) is not None
+        if (mixing := _mix(y, whole, clean, noise, numbers, max(limit, tolerance(clean.tensor, noise.tensor))))
+        is not None
     ]
     if not found:
         return None
@@ -89,10 +92,12 @@ def explain_input(
     return _last_unscaled(tied)
 
 
-def _mix(y: Tensor, clean: Made, noise: Made, numbers: Numbers, limit: float) -> Mixing | None:
+def _mix(y: Tensor, whole: Tensor, clean: Made, noise: Made, numbers: Numbers, limit: float) -> Mixing | None:
+    """`whole`: the samples that are finite. The others have to be so in the clean tensor, too."""
     x0, n = numbers.of(clean.tensor), numbers.of(noise.tensor)
-    if not (x0.isfinite().all() and n.isfinite().all()):
+    if not (torch.equal(x0.isfinite().all(1), whole) and n.isfinite().all()):
         return None
+    y, x0, n = (each[whole] for each in (y, x0, n))
     a, s, left = fit(y, x0, n)
     length = y.norm(dim=1).clamp(min=1e-12)
     share = left.norm(dim=1) / length
@@ -104,7 +109,9 @@ def _mix(y: Tensor, clean: Made, noise: Made, numbers: Numbers, limit: float) ->
     relation = relation_of(a.numpy(), s.numpy())
     if y.shape[1] <= MAX_TRIVIAL_COORDINATES and (not relation or len(y) < 4):
         return None
-    return Mixing(clean, noise, a.numpy(), s.numpy(), float(share.median()), relation)
+    of_all = torch.full((2, len(whole)), torch.nan, dtype=a.dtype)
+    of_all[:, whole] = torch.stack([a, s])
+    return Mixing(clean, noise, of_all[0].numpy(), of_all[1].numpy(), float(share.median()), relation)
 
 
 def relation_of(a: np.ndarray, s: np.ndarray) -> Relation:

@@ -38,6 +38,7 @@ class CallHooks:
         self._backwards, self._is_first = 0, True
         self.cleared = 0  # gradients that came since the last update and were cleared without another
         self._call: Call | None = None
+        self._offered: Call | None = None
         self._random: Tensor | None = None
         self._norm: Tensor | None = None  # of a gradient as it came out of the backward pass
         self._carried: dict[str, Tensor] = {}
@@ -82,14 +83,17 @@ class CallHooks:
         return self._call
 
     def pop_call(self) -> Call | None:
-        """The last call of the network, once."""
-        call, self._call = self._call, None
+        """The call that was offered, else the last one of the network, once. One that came after the offered one is of
+        the next pass, and stays."""
+        offered, self._offered = self._offered, None
+        call = self._call if offered is None else offered
+        self._call = None if call is self._call else self._call
         return call
 
     def offer_call(self, call: Call) -> None:
-        """One that was seen by somebody else, before these hooks were there."""
-        if self._call is None and self._needs_call():
-            self._call = call
+        """Of the pass that is added next."""
+        if self._needs_call():
+            self._offered = call
 
     def take_norm(self) -> Tensor:
         """The largest norm of a gradient of the two parameters after a backward pass; -1 where there was none."""

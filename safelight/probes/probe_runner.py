@@ -143,10 +143,15 @@ class ProbeRunner:
         """The last call of the network, once; None if the step is not checked and the loop passes everything."""
         return self._hooks.pop_call()
 
+    @property
+    def last_call(self) -> Call | None:
+        return self._hooks.call
+
     def offer_call(self, call: Call) -> None:
-        """A call that was made before the network was hooked, and seen by somebody else."""
+        """The call of the next pass, seen by somebody else: the network may have been called again meanwhile, and may
+        not have been hooked yet."""
+        self._hooks.offer_call(call)
         if self._calls == 0:
-            self._hooks.offer_call(call)
             self._guard.run(self._on_call, call.training, call.half)
 
     @property

@@ -18,6 +18,7 @@ from safelight.capturing.living import scaler_in_use
 from safelight.diagnosis import Diagnosis
 from safelight.monitors.modules import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
+from safelight.probes.forward_pass import Call
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.loop import Watch
 from safelight.watching.opening import open_watch
@@ -128,8 +129,11 @@ class Captured:
             prediction=prediction,
         )
 
+    def last_call(self) -> Call | None:
+        return self.watch.last_call() if isinstance(self.watch, Watch) else None
+
     def micro_batch(self, explained: Explained) -> None:
-        if explained.passed.call is not None:
+        if explained.network is not None:  # it was looked at
             self._evidence.add(explained)
         if isinstance(self.watch, Watch):
             self.watch.step_captured(explained.passed)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from safelight import checks
 from safelight.checks import Check
 from safelight.diagnosis.run_history import name_of
-from safelight.watching.check_report import Row
+from safelight.watching.check_report import Row, state_of
 
 TINY = 1e-12
 
@@ -58,6 +58,8 @@ def rows_of_readings(first: Callable[[Check], float | None]) -> list[Row]:
         note = f"healthy: {usual}" if usual else ""
         dead = check == checks.NETWORK_REACHED and value == 0
         note = "the output has no gradient: look for detach() and no_grad() in the forward pass" if dead else note
+        # An error says little: a trained network has less, a target with a mean more.
+        state = "finding" if dead else state_of(value, "" if check == checks.LOSS_MSE else usual)
         proof = tuple(name_of(each) for each in (check, *ALSO.get(check, ())))
-        rows.append(Row(part, name, value, "finding" if dead else "ok", note, proof))
+        rows.append(Row(part, name, value, state, note, proof))
     return rows

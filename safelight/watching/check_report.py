@@ -10,7 +10,9 @@ from typing import Any, Literal
 from safelight.diagnosis import Diagnosis, Finding
 from safelight.words import round_number
 
-State = Literal["ok", "finding", "not looked at"]
+State = Literal["ok", "outside", "finding", "not looked at"]
+"""`outside`: not finite, or not as in a healthy loop, and no rule says that this is wrong."""
+EDGE = 0.05  # of a range that images have: a batch need not reach its ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,17 @@ class Row:
         return {"part": self.part, "name": self.name, "value": finite, "state": self.state, "note": self.note}
 
 
+def state_of(value: float, usual: str = "") -> State:
+    """`usual`: what a healthy loop has, such as `below 1`, `about 1` or `-1`; nothing where any finite number is."""
+    word, _, number = usual.rpartition(" ")
+    within = math.isfinite(value)
+    if within and number:
+        limit = float(number)
+        ranges = {"below": value < limit, "above": value > limit}
+        within = ranges.get(word.rpartition(" ")[2], abs(value - limit) <= EDGE)
+    return "ok" if within else "outside"
+
+
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """`str` of it is the table."""
@@ -64,7 +77,7 @@ class CheckReport:
         left_out = {each.code for each in self.findings} - {each.code for each in diagnosis.findings}
 
         def unmarked(row: Row) -> Row:
-            codes = set(row.note.split(", "))
+            codes = {each.partition(" ")[0] for each in row.note.split(", ")}
             if row.state != "finding" or not codes <= left_out:
                 return row
             return replace(row, state="not looked at", note=f"{row.note}: ignored, or known before")
@@ -103,10 +116,20 @@ def with_findings(rows: Sequence[Row], findings: Sequence[Finding]) -> tuple[Row
         signals = {each.signal for each in finding.evidence}
         places = [place for place, row in enumerate(marked) if signals & set(row.readings)]
         for place in places:
-            note = finding.code if marked[place].state != "finding" else f"{marked[place].note}, {finding.code}"
-            marked[place] = replace(marked[place], state="finding", note=note)
+            row = marked[place]
+            note = _proof(row, finding)
+            note = note if row.state != "finding" else f"{row.note}, {note}"
+            marked[place] = replace(row, state="finding", note=note)
         if not places:
             first = finding.evidence[0] if finding.evidence else None
             value = None if first is None else first.value
             marked.append(Row(finding.cause.partition(".")[0], finding.cause, value, "finding", finding.code))
     return tuple(marked)
+
+
+def _proof(row: Row, finding: Finding) -> str:
+    """The code; with the number that proves it where the one that is shown looks healthy."""
+    other = next((each for each in finding.evidence if each.signal in row.readings[1:]), None)
+    if row.state != "ok" or other is None or isinstance(other.value, str):
+        return finding.code
+    return f"{finding.code} ({other.signal.removeprefix('check/')} {round_number(other.value):g})"

@@ -69,6 +69,8 @@ class Lean:
 
     def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None: ...
 
+    def last_call(self) -> None: ...
+
     def micro_batch(self, explained: Explained) -> None:
         self._seen = [explained]
 

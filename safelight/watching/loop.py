@@ -25,7 +25,7 @@ from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
 from safelight.observing.speed import DataWait
-from safelight.probes.forward_pass import ForwardPass
+from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, NONFINITE_PARAMETERS, SPEED
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.flush_timer import FlushTimer
@@ -193,10 +193,15 @@ class Watch:
         self._add(self._observer.forward_passes[-1])
 
     def step_captured(self, seen: ForwardPass) -> None:
-        """As `step`, with what was captured of the micro-batch."""
+        """As `step`, with what was captured of the micro-batch, its own call included: the last one that the hooks saw
+        may be of the next micro-batch."""
         if (call := seen.call) is not None:
             self._safely(lambda: self._probe_runner.offer_call(call))
         self.step(seen.loss, **seen.tensors)
+
+    def last_call(self) -> Call | None:
+        """Of the network, where it is kept."""
+        return self._probe_runner.last_call
 
     def log(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Numbers of your own, beside ours in the same record; without `step`, those of the step that is next."""

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 STEPS, BATCH = 4, 16
 IMAGES = torch.rand(64, 2, 4, 4, generator=torch.Generator().manual_seed(7))
 LABELS = torch.randint(0, 5, (64,), generator=torch.Generator().manual_seed(8))
@@ -49,9 +50,7 @@ def batches(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
             yield images, labels
 
 
-def train(
-    loss_of: Callable[[nn.Module, Tensor, Tensor], Tensor], model: nn.Module | None = None, *, steps: int = STEPS
-) -> nn.Module:
+def train(loss_of: Loss, model: nn.Module | None = None, *, steps: int = STEPS) -> nn.Module:
     """From a loader, with `* 2 - 1` between it and the noise."""
     model = model or Net()
     optimizer = optimizer_of(model)
@@ -320,11 +319,11 @@ def indexed(steps: int = STEPS) -> nn.Module:
     return model
 
 
-def accumulated(steps: int = STEPS) -> nn.Module:
-    model = Net()
+def accumulated(steps: int = STEPS, loss_of: Loss = ddpm_epsilon, *, in_training: bool = True) -> nn.Module:
+    model = Net().train(in_training)
     optimizer = optimizer_of(model)
     for number, (images, labels) in enumerate(batches(3 * steps)):
-        loss = ddpm_epsilon(model, images * 2 - 1, labels) / 3
+        loss = loss_of(model, images * 2 - 1, labels) / 3
         loss.backward()
         if number % 3 == 2:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.5)

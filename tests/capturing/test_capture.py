@@ -42,6 +42,8 @@ class Followed:
         self.network = type(network)
         self.last_alpha = None if first is None or first.alphas is None else float(first.alphas[-1])
 
+    def last_call(self) -> None: ...
+
     def micro_batch(self, explained: Explained) -> None:
         self.losses.append(float(explained.passed.loss))
         self._since += 1

@@ -77,3 +77,49 @@ def test_every_update_has_its_micro_batches(name: str, tmp_path: Path) -> None:
     diagnosis = found.diagnosis()
     assert diagnosis is not None
     assert diagnosis.findings == []
+
+
+@pytest.mark.parametrize("is_proven", [True, False])
+def test_the_calls_of_accumulated_micro_batches_are_their_own(is_proven: bool, tmp_path: Path) -> None:
+    """The next micro-batch has called the network when the one before it is looked at."""
+    loss_of = loops.ddpm_epsilon if is_proven else _plain_loss
+    torch.manual_seed(0)
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None):
+        loops.accumulated(loss_of=loss_of, in_training=False)
+    with open_history(tmp_path / "run" / "record.sqlite") as history:
+        names = set(history.signals())
+        numbers = {name: history.raw(f"check/{name}")[1].tolist() for name in OF_CALLS}
+    assert {"check/network/zero_weights", "check/network/loudest", "check/network/depends_on_mode"} <= names
+    assert numbers["mode/training"] == [0.0]
+    assert set(numbers["replay/micro_batches"]) == {3.0}
+    assert max(numbers["replay/output_error"]) < 1e-6
+    assert numbers["replay/ratio"] == pytest.approx([1.0] * len(numbers["replay/ratio"]), abs=1e-4)
+
+
+OF_CALLS = ("mode/training", "replay/micro_batches", "replay/output_error", "replay/ratio")
+
+
+def _plain_loss(model: torch.nn.Module, x0: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    """No process at all: x0 is shown as it is."""
+    return torch.nn.functional.mse_loss(model(x0, torch.rand(len(x0))), x0.flip(0))
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_a_broken_image_is_found_in_the_data(step: int, tmp_path: Path) -> None:
+    """Not in the network, whose weights it spoils."""
+    seen = 0
+
+    def loss_of(model: torch.nn.Module, x0: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        nonlocal seen
+        x0 = x0.clone()
+        x0[5] = torch.nan if seen == step else x0[5]
+        seen += 1
+        return loops.ddpm_epsilon(model, x0 * 1.0, labels)
+
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        loops.train(loss_of, steps=8)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert [finding.code for finding in diagnosis.findings] == ["DAT001"]
+    assert diagnosis.findings[0].step == step
+    assert any("DDPM" in line for line in found.recognised())

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from safelight import checks
 from safelight.checks import Check
 from safelight.watching.check_readings import READINGS, rows_of_readings
+from safelight.watching.check_report import state_of
 
 
 def test_only_what_was_read_has_a_row_and_errors_are_relative() -> None:
@@ -25,6 +28,31 @@ def test_a_network_without_gradients_is_a_finding() -> None:
     [row] = rows_of_readings(first)
     assert row.state == "finding"
     assert "detach" in row.note
+
+
+@pytest.mark.parametrize(
+    ("reading", "value", "state"),
+    [
+        (checks.NETWORK_REACHED, 0.57, "outside"),
+        (checks.NETWORK_REACHED, 1.0, "ok"),
+        (checks.LINE_SEARCH_RATIO["1"], 1.284, "outside"),
+        (checks.LINE_SEARCH_RATIO["1"], 0.9, "ok"),
+        (checks.DATA_LOWEST, -20.76, "outside"),
+        (checks.DATA_LOWEST, -0.99, "ok"),
+        (checks.DATA_MEAN, float("nan"), "outside"),
+        (checks.NETWORK_TIME_RESPONSE, 0.0, "outside"),
+        (checks.SCHEDULE_LAST, 0.005, "ok"),
+        (checks.LOSS_MSE, 0.3, "ok"),
+        (checks.LOSS_MSE, float("inf"), "outside"),
+    ],
+)
+def test_ok_is_finite_and_as_healthy_as_the_text_beside_it(reading: Check, value: float, state: str) -> None:
+    [row] = rows_of_readings({reading: value}.get)
+    assert row.state == state
+
+
+def test_every_healthy_range_can_be_read() -> None:
+    assert {state_of(0.5, usual) for *_, usual in READINGS} == {"ok", "outside"}
 
 
 def test_no_reading_is_named_twice() -> None:

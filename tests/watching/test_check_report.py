@@ -25,6 +25,14 @@ def test_a_finding_marks_the_rows_that_prove_it() -> None:
     assert [row.state for row in marked[1:]] == ["ok", "ok"]
 
 
+def test_a_number_that_looks_healthy_does_not_stand_alone_beside_a_finding() -> None:
+    row = Row("labels", "response", 0.3, "ok", "healthy: above 1e-6", ("a", "check/b"))
+    [marked] = with_findings([row], [finding("AAA001", "a", "check/b")])
+    assert (marked.state, marked.note) == ("finding", "AAA001 (b 2)")
+    left = CheckReport((marked,), Diagnosis([finding("AAA001", "a")], Coverage(3, 2, {}, {})))
+    assert left.narrowed(Diagnosis([], Coverage(3, 2, {}, {}))).rows[0].state == "not looked at"
+
+
 def test_a_finding_without_a_row_gets_one() -> None:
     for each in (finding("AAA001", "b"), finding("AAA001")):
         added = with_findings(ROWS, [each])[-1]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from safelight.checks import EMA_BETWEEN
 from safelight.diagnosis.coverage import NO_LOG
 from safelight.diagnosis.doctor import Diagnosis
 from safelight.diagnosis.logs.readings import SIGNALS
@@ -35,6 +36,7 @@ UNSEEN = {
     "process=": "no noise schedule was declared to compare with",
     "prediction=": "no prediction type was declared to compare with",
 }
+EMA_RULE = "EMA003"  # that looks wherever an EMA was seen
 NO_SAMPLES, OF_OWN_RUNS = "no samples were drawn", "only runs of `safelight train` have it"
 # The same by the area of a reading, for what a loop cannot pass; the first area that is lacking is named.
 UNSEEN_AREAS = {
@@ -43,6 +45,19 @@ UNSEEN_AREAS = {
     **dict.fromkeys(("samples", "pictures", "quality", "diversity", "copies"), NO_SAMPLES),
     **dict.fromkeys((CONFIG, "checkpoint", "rows", "trial", "distributed", "probe"), OF_OWN_RUNS),
     **dict.fromkeys(("labels", "stream", "response", "conditions"), "no labels or other conditions were seen"),
+}
+NO_ACCUMULATION = "gradients are not accumulated: it cannot move between micro-batches"
+# The same in words by the beginning of a reading, for what lacks beside others of its kind; the first that fits.
+NOT_SEEN = "what it compares was not seen in these updates"
+LACKING = {
+    "schedule/": "no table of alphas_cumprod was seen",
+    "network/time_collision": "no layer was found that embeds the time alone",
+    "network/label": "no labels were seen",
+    "network/": "the network could not be called again with what it was shown",
+    "data/": "the data set as a whole is not known",
+    **dict.fromkeys(("batch/", "noise/", "forward/", "mixture/", "timesteps/", "target/"), NOT_RECOGNISED),
+    "replay/": "the step could not be repeated: it is not known what its loss compares",
+    "search/": "the step could not be repeated: it is not known what its loss compares",
 }
 
 
@@ -88,10 +103,14 @@ def _lacking(diagnosis: Diagnosis, code: str, is_edited: bool) -> str:
     arguments = diagnosis.coverage.arguments.get(code)
     if not is_edited:
         areas = {name.removeprefix(f"{CHECK.name}/").partition("/")[0] for name in diagnosis.coverage.missing[code]}
+        if names == (f"{CHECK.name}/{EMA_BETWEEN}",) and EMA_RULE not in diagnosis.coverage.missing:
+            return NO_ACCUMULATION
         unseen = (reason for name, reason in UNSEEN.items() if name in (arguments or ()))
         unseen_areas = (reason for area, reason in UNSEEN_AREAS.items() if area in areas)
         if reason := next(unseen, None) or next(unseen_areas, None):
             return reason
+        first = names[0].removeprefix(f"{CHECK.name}/")
+        return next((words for start, words in LACKING.items() if first.startswith(start)), NOT_SEEN)
     if arguments and diagnosis.watched:
         return f"pass {', '.join(each.removesuffix('=') for each in arguments)}"
     if names == (CONFIG,):

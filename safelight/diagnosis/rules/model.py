@@ -65,17 +65,27 @@ def init_gain(run: RunHistory) -> Detection | None:
 def nonfinite(run: RunHistory) -> Detection | None:
     steps = run.steps(checks.NONFINITE["pred"])
     before = {int(s) for name in ("x0", "noise", "x_t") for s in run.steps(checks.NONFINITE[name])}
-    alone = [int(step) for step in steps if int(step) not in before]
+    alone = [int(step) for step in steps if int(step) not in before and not _is_spoilt(run, int(step), before)]
     if not alone:
         return None
     half = run.latest(checks.PRECISION_HALF, 0.0) == 1
+    has_seen = alone[0] in run.steps(checks.BATCH_REACH)
     return Detection(
         alone[0],
-        f"The output is not finite for finite inputs, first at step {alone[0]:,}"
+        f"The output is not finite{' for finite inputs' if has_seen else ''}, first at step {alone[0]:,}"
         + (", in fp16, which ends at 65,504." if half else "."),
         (Evidence(name_of(checks.NONFINITE["pred"]), 0.0, (alone[0], alone[-1]), "1"),),
-        ("the data: images and noise were finite",),
+        ("the data: images and noise were finite",) if has_seen else (),
     )
+
+
+def _is_spoilt(run: RunHistory, step: int, before: set[int]) -> bool:
+    """Whether inputs that were not finite came earlier, and no finite error since: the weights are what they left."""
+    broken = max((each for each in before if each < step), default=None)
+    if broken is None:
+        return False
+    errors = zip(*run.series(checks.LOSS_MSE), strict=True)
+    return not any(broken < at < step and np.isfinite(error) for at, error in errors)
 
 
 def frozen(run: RunHistory) -> Detection | None:

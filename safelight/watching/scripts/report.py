@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,16 @@ from typing import Any
 from safelight import checks
 from safelight.checks import Check
 from safelight.diagnosis import Diagnosis, diagnose_run
+from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.linting.checklist import Line, checklist, grouped, to_json
+from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.errors import RecordError
 from safelight.record.history import open_history
 from safelight.run import RunFolder
 from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS
 from safelight.watching.check_readings import rows_of_readings
-from safelight.watching.check_report import Row, lines_of_findings, lines_of_rows, with_findings
+from safelight.watching.check_report import Row, lines_of_findings, lines_of_rows, state_of, with_findings
 from safelight.watching.scripts.notes import Notes
 from safelight.words import lower_first
 
@@ -39,6 +41,35 @@ ENDINGS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """What was not recognised of a loop, and the families of rules that have nothing to compare with then."""
+
+    reason: str
+    words: str
+    families: tuple[str, ...]
+
+    def without(self, coverage: Coverage, found: Container[str] = ()) -> Coverage:
+        """`found`: codes of rules that found something all the same."""
+        codes = [rule.code for rule in RULES if rule.code.startswith(self.families)]
+        codes = [code for code in codes if code not in WHATEVER and code not in found]
+        new = {code: self.reason for code in codes if code not in coverage.missing and code not in coverage.unable}
+        return coverage._replace(looked=coverage.looked - len(new), unable={**coverage.unable, **new})
+
+
+WHATEVER = ("TAR010",)  # looks at gradients of a target, whatever it is
+NO_PROCESS = Unknown(
+    "process and target were not recognised",
+    "It is not known which process and target are trained: rules on noise and time could not look.",
+    ("FOR", "TIM", "TAR"),
+)
+NO_TARGET = Unknown(
+    "the target was not recognised",
+    "It is not known which target is trained: rules on targets could not look.",
+    ("TAR",),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptReport:
     """`diagnosis` is None if nothing was trained."""
 
@@ -51,6 +82,8 @@ class ScriptReport:
     rules: tuple[Line, ...] = ()
     is_recognised: bool = False
     """Process and target are known."""
+    unknown: Unknown = NO_PROCESS
+    """What is not, where it is not recognised."""
 
     @property
     def has_failed(self) -> bool:
@@ -75,7 +108,7 @@ class ScriptReport:
             return f"Nothing could be checked: {why[0]}"
         words = replace(self.diagnosis, watched=False).verdict
         if not self.is_recognised and not self.diagnosis.findings:
-            words += " It is not known which process and target are trained: rules on noise and time could not look."
+            words += f" {self.unknown.words}"
         return words
 
     def to_json(self, strict: bool = False) -> dict[str, Any]:
@@ -147,11 +180,19 @@ def report_on(
         with open_history(folder.record) as readings:
             history = RunHistory(readings, status=folder.status())
             rows = with_findings(rows_from(history), diagnosis.findings)
-            rules = tuple(checklist(diagnosis, is_edited=False))
             recognised = bool(readings.events("recognised"))
+            unknown = NO_TARGET if history.latest(checks.MIXTURE_PROCESS, -1.0) >= 0 else NO_PROCESS
+            if not recognised:
+                diagnosis = replace(diagnosis, coverage=unknown.without(diagnosis.coverage, _found(diagnosis)))
+            rules = tuple(checklist(diagnosis, is_edited=False))
     except RecordError:
         return ScriptReport(target, notes_of_run, code)
-    return ScriptReport(target, notes_of_run, code, diagnosis, rows, rules, recognised)
+    return ScriptReport(target, notes_of_run, code, diagnosis, rows, rules, recognised, unknown)
+
+
+def _found(diagnosis: Diagnosis) -> set[str]:
+    every = (*diagnosis.findings, *diagnosis.known, *(each.finding for each in diagnosis.explained))
+    return {each.code for each in every}
 
 
 def rows_from(history: RunHistory) -> list[Row]:
@@ -166,8 +207,6 @@ def rows_from(history: RunHistory) -> list[Row]:
     for name, signal in (("loss", LOSS), ("norm of the gradient", GRADIENT_NORM), ("learning rate", LEARNING_RATE)):
         numbers = history.numbers(signal)
         if len(numbers):
-            rows += [
-                Row("training", f"{name}, first", float(numbers[0]), readings=(name_of(signal),)),
-                Row("training", f"{name}, last", float(numbers[-1]), readings=(name_of(signal),)),
-            ]
+            for when, number in (("first", float(numbers[0])), ("last", float(numbers[-1]))):
+                rows.append(Row("training", f"{name}, {when}", number, state_of(number), "", (name_of(signal),)))
     return rows + rows_of_readings(first)

@@ -80,3 +80,13 @@ def test_a_script_that_is_not_edited_is_not_asked_to_pass_anything() -> None:
         "y": ["B", "C"],
         "x": ["A"],
     }
+
+
+def test_reasons_for_scripts_are_words_and_true() -> None:
+    seen = {f"check/average/{name}": (np.arange(3), np.zeros(3)) for name in ("coarse", "left", "decay", "moved")}
+    some = {"check/network/finite": (np.arange(1), np.ones(1)), "check/forward/wrong": (np.arange(1), np.zeros(1))}
+    run = RunHistory(InMemoryReadings({LOSS.name: (np.arange(99), np.ones(99)), **seen, **some}))
+    lines = {line.code: line.reason for line in checklist(Diagnosis([], coverage(run)), is_edited=False)}
+    assert lines["EMA004"] == "gradients are not accumulated: it cannot move between micro-batches"
+    assert lines["SCH001"] == "no table of alphas_cumprod was seen"
+    assert [reason for reason in lines.values() if "lacks" in reason] == []

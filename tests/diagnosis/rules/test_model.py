@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from histories import ERROR, LOOKS, STEPS, checks, measured
-from rule_rows import Row, check_row, fires_in, parameters, row
+from rule_rows import Row, case_of, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import model
 
@@ -50,6 +50,12 @@ ROWS = [
     row("a skip connection is cut", "model.skip-cut", checks(network__unused=0.5)),
     row("a few inputs are zero", "", checks(network__unused=0.05)),
     row("answers that are not finite", "model.nonfinite", checks(finite__pred=([50], [0]))),
+    row("answers of weights that broken inputs left", "",
+        checks(finite__x_t=([50], [0]), finite__pred=([50, 51], [0, 0]),
+            loss__error=([49, 50, 51], [1, np.nan, np.nan]))),
+    row("answers that break after a broken input was refused", "model.nonfinite",
+        checks(finite__x_t=([50], [0]), finite__pred=([50, 52], [0, 0]),
+            loss__error=([50, 51, 52], [np.nan, 1, np.nan]))),
     row("frozen, and in the optimizer", "model.frozen", checks(optimizer__frozen=0.2),
         events=((0, "parameters", {"frozen": ["time.weight"]}),)),
     row("trained in evaluation mode", "mode.eval-in-training", checks(mode__training=np.zeros(128))),
@@ -66,3 +72,13 @@ def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
 
 def test_every_rule_fires_in_some_row() -> None:
     assert fires_in(ROWS) >= {rule.cause for rule in model.RULES}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_finite_inputs_are_claimed_only_where_they_were_seen(is_known: bool) -> None:
+    seen = {"batch__reach": ([50], [1.0])} if is_known else {}
+    found = next(rule for rule in model.RULES if rule.code == "MOD010").find(
+        case_of(row("", "", checks(finite__pred=([50], [0]), **seen)))
+    )
+    assert found is not None
+    assert ("for finite inputs" in found.summary, bool(found.ruled_out)) == (is_known, is_known)

@@ -11,9 +11,10 @@ import pytest
 from safelight.diagnosis import Diagnosis, Finding
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Fix, Severity
-from safelight.diagnosis.linting.checklist import Line
+from safelight.diagnosis.linting.checklist import Line, checklist
+from safelight.diagnosis.rules import RULES
 from safelight.watching.scripts.notes import Ending, Notes
-from safelight.watching.scripts.report import ScriptReport, report_on
+from safelight.watching.scripts.report import NO_PROCESS, NO_TARGET, ScriptReport, Unknown, report_on
 from safelight.watching.watched_run import WatchedRun
 
 
@@ -105,3 +106,13 @@ def test_no_record_is_nothing(tmp_path: Path) -> None:
     found = report_on("train.py", tmp_path / "none", None, 0)
     assert found.diagnosis is None
     assert found.exit_code() == 3
+
+
+@pytest.mark.parametrize(("unknown", "for001"), [(NO_PROCESS, "not looked at"), (NO_TARGET, "passed")])
+def test_rules_on_what_was_not_recognised_did_not_look(unknown: Unknown, for001: str) -> None:
+    all_looked = Coverage(len(RULES), len(RULES), {}, {})
+    left = unknown.without(all_looked)
+    states = {line.code: line for line in checklist(Diagnosis([], left), is_edited=False)}
+    assert (states["TAR001"].state, states["TAR001"].reason) == ("not looked at", unknown.reason)
+    assert (states["FOR001"].state, states["TAR010"].state) == (for001, "passed")
+    assert left.looked == sum(line.state == "passed" for line in states.values()) < len(RULES)
