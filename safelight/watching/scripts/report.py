@@ -50,7 +50,12 @@ class ScriptReport:
     rows: tuple[Row, ...] = ()
     rules: tuple[Line, ...] = ()
     is_recognised: bool = False
-    """Process and target are known."""
+    """Process and target are known, also to the rules on them."""
+
+    @property
+    def is_known(self) -> bool:
+        """Process and target are: to rules, or to the capture alone, as where a sample has two numbers."""
+        return self.is_recognised or self.notes.is_known
 
     @property
     def has_failed(self) -> bool:
@@ -65,7 +70,7 @@ class ScriptReport:
         worst = {each.severity for each in self.diagnosis.findings if each.over is None}
         if "error" in worst or (strict and "warning" in worst):
             return FOUND
-        return FINE if self.is_recognised else UNKNOWN
+        return FINE if self.is_known else UNKNOWN
 
     @property
     def verdict(self) -> str:
@@ -75,7 +80,11 @@ class ScriptReport:
             return f"Nothing could be checked: {why[0]}"
         words = replace(self.diagnosis, watched=False).verdict
         if not self.is_recognised and not self.diagnosis.findings:
-            words += " It is not known which process and target are trained: rules on noise and time could not look."
+            words += (
+                " Process and target are known, but rules on them could not look: samples are too small or too few."
+                if self.notes.is_known
+                else " It is not known which process and target are trained: rules on noise and time could not look."
+            )
         return words
 
     def to_json(self, strict: bool = False) -> dict[str, Any]:
