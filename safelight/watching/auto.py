@@ -73,6 +73,11 @@ class Captured:
             return ["No training was seen: no network was called with gradients and then updated by an optimizer."]
         return [self._network, *self._evidence.sentences(), *(self._loop or self._describe_loop())]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether process and target are recognised."""
+        return self._evidence.recognised().is_known
+
     def diagnosis(self) -> Diagnosis | None:
         if isinstance(self.watch, Watch):
             return self.watch.diagnosis

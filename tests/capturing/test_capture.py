@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as modules
 from torch.overrides import _get_current_function_mode_stack
 
+import safelight
 from safelight.capturing import capture
 from safelight.capturing.capture import Capture, is_captured
 from safelight.capturing.evidence import Evidence, describe_loop
@@ -177,6 +179,21 @@ NOT_NOISE: list[tuple[str, Callable[[Tensor], Tensor]]] = [
 @pytest.mark.parametrize("draw", [row[1] for row in NOT_NOISE], ids=[row[0] for row in NOT_NOISE])
 def test_a_draw_around_something_is_not_noise(draw: Callable[[Tensor], Tensor]) -> None:
     assert "not known" in follow(of(loops.drawn(draw))).words
+
+
+def test_samples_of_two_numbers_are_known_to_what_captures_them(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        for _ in range(4):
+            x0, t = torch.rand(64, 2), torch.rand(64, 1)
+            noise = torch.randn_like(x0)
+            loss = (model(torch.cat([(1 - t) * x0 + t * noise, t], -1)) - (noise - x0)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert found.is_known
+    assert "Flow matching, target noise − x0" in found.recognised()[1]
 
 
 READINGS: list[tuple[str, Callable[[Tensor, Tensor], Tensor], float | None]] = [

@@ -18,6 +18,8 @@ class Notes:
     recognised: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
     """What the watch reported while the script ran."""
+    is_known: bool = False
+    """Whether process and target were recognised."""
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -29,4 +31,5 @@ class Notes:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return cls(found["updates"], found["ending"], tuple(found["recognised"]), tuple(found["said"]))
+        recognised, said = tuple(found["recognised"]), tuple(found["said"])
+        return cls(found["updates"], found["ending"], recognised, said, found["is_known"])

@@ -81,9 +81,14 @@ class ScriptReport:
     rows: tuple[Row, ...] = ()
     rules: tuple[Line, ...] = ()
     is_recognised: bool = False
-    """Process and target are known."""
+    """Process and target are known, also to the rules on them."""
     unknown: Unknown = NO_PROCESS
     """What is not, where it is not recognised."""
+
+    @property
+    def is_known(self) -> bool:
+        """Process and target are: to rules, or to the capture alone, as where a sample has two numbers."""
+        return self.is_recognised or self.notes.is_known
 
     @property
     def has_failed(self) -> bool:
@@ -98,7 +103,7 @@ class ScriptReport:
         worst = {each.severity for each in self.diagnosis.findings if each.over is None}
         if "error" in worst or (strict and "warning" in worst):
             return FOUND
-        return FINE if self.is_recognised else UNKNOWN
+        return FINE if self.is_known else UNKNOWN
 
     @property
     def verdict(self) -> str:
@@ -108,7 +113,11 @@ class ScriptReport:
             return f"Nothing could be checked: {why[0]}"
         words = replace(self.diagnosis, watched=False).verdict
         if not self.is_recognised and not self.diagnosis.findings:
-            words += f" {self.unknown.words}"
+            words += (
+                " Process and target are known, but rules on them could not look: samples are too small or too few."
+                if self.notes.is_known
+                else f" {self.unknown.words}"
+            )
         return words
 
     def to_json(self, strict: bool = False) -> dict[str, Any]:

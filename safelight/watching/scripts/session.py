@@ -136,7 +136,7 @@ class Session:
     def _hand_over(self, ending: Ending) -> None:
         assert self._options.handover is not None
         recognised = tuple(self._captured.recognised()) if self._captured.updates else (unseen(self._calls),)
-        notes = Notes(self._captured.updates, ending, recognised, tuple(self._said))
+        notes = Notes(self._captured.updates, ending, recognised, tuple(self._said), self._captured.is_known)
         notes.write(Path(self._options.handover))
 
 

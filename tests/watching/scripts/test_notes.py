@@ -8,7 +8,7 @@ from safelight.watching.scripts.notes import Notes
 
 
 def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
-    notes = Notes(7, "late", ("UNet", "flow, noise − x0"), ("said",))
+    notes = Notes(7, "late", ("UNet", "flow, noise − x0"), ("said",), True)
     notes.write(tmp_path / "notes")
     assert Notes.read(tmp_path / "notes") == notes
 

@@ -52,6 +52,14 @@ def test_exit_codes(found: ScriptReport, plain: int, strict: int) -> None:
     assert (found.exit_code(), found.exit_code(strict=True)) == (plain, strict)
 
 
+def test_what_the_capture_alone_knows_is_known() -> None:
+    """As where a sample has two numbers: rules do not look at it, and the report has named process and target."""
+    found = ScriptReport("train.py", Notes(20, "stopped", ("Flow matching.",), (), True), 0, diagnosis())
+    assert found.exit_code() == 0
+    assert "It is not known" not in found.verdict
+    assert "rules on them could not look" in found.verdict
+
+
 def test_every_rule_stands_in_the_report() -> None:
     rules = (
         Line("AAA001", "model.sick", "A sick model", "found"),

@@ -38,6 +38,8 @@ class StandIn:
     def folder(self) -> Path | None:
         return Path("runs/watch-1") if self.updates else None
 
+    is_known = True
+
     def recognised(self) -> list[str]:
         return ["Linear, 6 of 6 parameters in SGD."]
 
@@ -148,7 +150,7 @@ def test_a_check_stops_and_hands_over(loop: Callable[..., Loop], tmp_path: Path)
         found.train(9)
     found.session.end()
     notes = Notes.read(tmp_path / "notes")
-    assert notes == Notes(3, "stopped", ("Linear, 6 of 6 parameters in SGD.",), notes.said if notes else ())
+    assert notes == Notes(3, "stopped", ("Linear, 6 of 6 parameters in SGD.",), notes.said if notes else (), True)
     assert found.seen.facts == {"status": "ended"}
     assert found.lines == []
 
