@@ -158,21 +158,13 @@ def _alphas_among(tables: Sequence[Tensor], places: Tensor, mixing: Mixing) -> l
     for table in reversed(tables):
         if not table.is_floating_point() or len(table) <= int(places.max()):
             continue
-<<<<<<< HEAD
         whole, rounding = table.detach().to("cpu").double(), torch.finfo(table.dtype).eps
         for alphas, error in ((whole, 0), (whole.square(), 0), (1 - whole, rounding), (1 - whole.square(), rounding)):
-            if len(alphas) > len(places.unique()) and np.abs(alphas[places].numpy() - mixing.a**2).max() < TABLE:
+            if len(alphas) > len(places.unique()) and np.nanmax(np.abs(alphas[places].numpy() - mixing.a**2)) < TABLE:
                 if bool(((alphas >= 0) & (alphas <= 1)).all()):
                     found.append(_Alphas(alphas.clamp(min=error), error))
                 break
     return sorted(found, key=lambda each: each.error)
-=======
-        whole = table.detach().to("cpu").double()
-        for alphas in (whole, whole.square(), 1 - whole, 1 - whole.square()):
-            if len(alphas) > len(places.unique()) and np.nanmax(np.abs(alphas[places].numpy() - mixing.a**2)) < TABLE:
-                return alphas if bool(((alphas >= 0) & (alphas <= 1)).all()) else None
-    return None
->>>>>>> fixb
 
 
 def _preconditioning(trace: Trace, call: SeenCall, mixing: Mixing, numbers: Numbers) -> float | None:

@@ -20,6 +20,8 @@ NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.05  # of the planned steps; standard error
 HALFWAY = 0.5  # of the planned steps
 MIN_COSINE = 0.5  # cosine; two new networks have 0.01, an EMA at its start 1, after a resume 0.9 and more
 MIN_STEPS = 60
+COPY, FORGETFUL, GONE = 1e-3, 0.5, 0.1  # decays: of a copy, of no average; the square that leaves nothing
+APART, STEADY = 8, 1.1  # updates between looks; between decays, where any warm-up has grown by more
 MAX_INITIAL_SHARE = 0.9  # the share of initial weights that is too much for any run of that length
 
 
@@ -107,6 +109,34 @@ def shares_weights(run: RunHistory) -> Detection | None:
         (run.evidence(checks.EMA_SHARED, "0"),),
         ("an EMA that equals the weights for now: these lie in the same memory",),
         fix=Fix("Make the EMA from a deep copy of the model."),
+    )
+
+
+def forgets(run: RunHistory) -> Detection | None:
+    """Warm-ups of the decay grow from look to look, and a copy until the average begins has a decay of 0."""
+    steps, decays = run.series(checks.EMA_DECAY)
+    rounding = run.at(checks.EMA_ROUNDING, steps, 0.0)
+    last = decays[-LOOKS:]
+    if (
+        len(steps) < 2
+        or steps[-1] - steps[0] < APART
+        or not ((last > COPY) & (last < FORGETFUL) & (rounding[-LOOKS:] < COPY)).all()
+    ):
+        return None
+    if last.max() > STEADY * last.min():
+        return None
+    decay = float(last[-1])
+    is_gone = decay**2 < GONE
+    return Detection(
+        int(steps[-len(last)]),
+        f"The EMA has a decay of {decay:.4f}: {'it is the weights of the last update' if is_gone else 'it forgets'} "
+        f"({decay**2:.2g} of it are left after two updates), and averages next to nothing.",
+        (run.evidence(checks.EMA_DECAY, "0.9 to 0.9999"),),
+        ("a decay that grows with the steps: it stays as it is", "a copy until the average begins: its decay is 0"),
+        severity="error" if is_gone else "warning",
+        fix=Fix(
+            f"Look for swapped factors: ema = decay · ema + (1 − decay) · weights. The decay meant is {1 - decay:.4g}."
+        ),
     )
 
 
@@ -251,15 +281,16 @@ RULES = (
         "EMA005",
         "ema.not-an-average",
         "An EMA of something else",
-        what="No decay explains how the EMA moved towards the weights.",
+        what="No decay explains how the EMA moved towards the weights, or one below 0.5 does.",
         why="Samples come from weights that were never trained.",
         similar="A decay that changes with the steps is allowed for.",
         fix="ema = decay · ema + (1 − decay) · weights, after the update, for every parameter in its own place.",
         limits="An EMA that copies the weights until it begins is a remark; from the middle of a run whose length is "
-        "known on, a warning.",
+        "known on, a warning. A decay below 0.5 that leaves more than a tenth after two updates is a warning.",
         needs=((checks.EMA_LEFT, checks.EMA_SHARED, checks.EMA_DECAY),),
         detect=first_of(
             shares_weights,
+            forgets,
             on_episode(
                 not_an_average,
                 "The EMA does not follow the weights: no decay explains {:.0%} of its way (the best is {:.4f}).",

@@ -16,6 +16,10 @@ def compared(raw: list[float], ema: list[float], gain: list[float]) -> Series:
     return measured(probe__raw=(steps, raw), probe__ema=(steps, ema), probe__ema_gain=(steps, gain))
 
 
+def decay(*decays: float) -> Series:
+    return checks(average__decay=([1, 2, 3, 16], decays), average__moved=([1, 2, 3, 16], np.subtract(1, decays)))
+
+
 LONG = {"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.9999}
 
 EARLY = [0, 1, 2, 64]
@@ -62,6 +66,16 @@ ROWS = [
     row("a copy, and most of the run is to come", "ema.not-an-average:info", COPIES, planned=100_000),
     row("a copy at first", "", checks(average__decay=([1, 2, 3, 64, 128, 192], [0, 0, 0, 0, 0.9, 0.99]),
         average__moved=([1, 2, 3, 64, 128, 192], np.full(6, 0.5)))),
+    row("an average with swapped factors", "ema.not-an-average:error", decay(0.005, 0.005, 0.005, 0.005)),
+    row("an average of two updates", "ema.not-an-average:warning", decay(0.45, 0.45, 0.45, 0.45)),
+    row("a short average", "", decay(0.6, 0.6, 0.6, 0.6)),
+    row("a decay that warms up", "", decay(0.18, 0.25, 0.31, 0.67)),
+    row("a decay that warms up slowly", "", decay(0.06, 0.12, 0.17, 0.49)),
+    row("a decay that grows by a thousandth with every step", "", decay(0.002, 0.003, 0.004, 0.017)),
+    row("swapped factors, seen twice", "ema.not-an-average:error", checks(average__decay=([3, 17], [0.005, 0.005]))),
+    row("a copy until it begins, so far", "", decay(0, 0, 0, 0)),
+    row("a copy in half precision", "", decay(0.004, 0.003, 0.002, 0.002)
+        | checks(average__rounding=([1, 2, 3, 16], np.full(4, 0.02)))),
     row("the weights themselves", "ema.not-an-average:error", checks(average__shared=(EARLY, np.ones(4)))),
     row("one tensor that is shared", "", checks(average__shared=(EARLY, np.full(4, 0.02)))),
     row("another network", "ema.unrelated:error", checks(average__cosine=(EARLY, np.full(4, 0.02)))),
