@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from safelight.capturing.living import averages_like
 
 MAX_COMPARED_PARAMETERS, MAX_COMPARED_NUMBERS = 4, 1_000_000  # parameters that are compared, and numbers in one
-MOST_CANDIDATES = 8
+MIN_CANDIDATES, MAX_CANDIDATES = 8, 64  # objects that may be the EMA: as many as hold MAX_SAMPLED_NUMBERS
+MAX_SAMPLED_NUMBERS = 4_000_000
 MAX_UNEXPLAINED_MOVE = 0.05  # of a move: what is left over of it
 MAX_DECAY_ERROR = 0.1  # of 1 - decay: its error
 
@@ -42,6 +43,8 @@ class EmaSearch:
             (p.numel(), name) for name, p in self._everything if p.requires_grad and p.numel() <= MAX_COMPARED_NUMBERS
         ]
         self._names = [name for _, name in sorted(trained, reverse=True)[:MAX_COMPARED_PARAMETERS]]
+        numbers = sum(p.numel() for name, p in self._everything if name in self._names)
+        self._most_candidates = min(MAX_CANDIDATES, max(MIN_CANDIDATES, MAX_SAMPLED_NUMBERS // max(numbers, 1)))
         self._candidates: list[Candidate] = []
         self._found: Candidate | None = None
         self.holder = ""
@@ -62,7 +65,7 @@ class EmaSearch:
         if self._found is not None:
             values = [self._found.value]
         elif math.log2(updates) % 3 == 0:
-            values = averages_like(self._network)[:MOST_CANDIDATES]
+            values = averages_like(self._network)[: self._most_candidates]
         else:
             values = [each.value for each in self._candidates if self._is_alive(each)]
         self._candidates = [

@@ -240,6 +240,13 @@ def test_the_loss_is_that_before_it_is_divided_or_scaled() -> None:
     assert "Autocast to bfloat16." in follow(of(loops.half)).of_loop
 
 
+def test_an_ema_is_found_among_many_networks_that_are_none() -> None:
+    others = [loops.Net() for _ in range(20)]
+    found = follow(functools.partial(loops.averaged, "diffusers"))
+    assert found.of_loop[0] == "EMA in a list, decay 0.9 when last seen."
+    assert len(others) == 20
+
+
 @pytest.mark.parametrize(("kind", "holder"), [("module", "a Net"), ("diffusers", "a list"), ("dict", "a dict")])
 def test_an_ema_is_found_by_its_moves(kind: str, holder: str) -> None:
     found = follow(functools.partial(loops.averaged, kind))
