@@ -47,18 +47,19 @@ UNSEEN_AREAS = {
     **dict.fromkeys(("labels", "stream", "response", "conditions"), "no labels or other conditions were seen"),
 }
 NO_ACCUMULATION = "gradients are not accumulated: it cannot move between micro-batches"
-# The same in words by the beginning of a reading, for what lacks beside others of its kind; the first that fits.
+# The same by the area of a reading and the beginning of its name, for what lacks beside others of its kind; the first
+# that fits.
+NOT_REPEATED = "the step could not be repeated: it is not known what its loss compares"
 NOT_SEEN = "what it compares was not seen in these updates"
-LACKING = {
-    "schedule/": "no table of alphas_cumprod was seen",
-    "network/time_collision": "no layer was found that embeds the time alone",
-    "network/label": "no labels were seen",
-    "network/": "the network could not be called again with what it was shown",
-    "data/": "the data set as a whole is not known",
-    **dict.fromkeys(("batch/", "noise/", "forward/", "mixture/", "timesteps/", "target/"), NOT_RECOGNISED),
-    "replay/": "the step could not be repeated: it is not known what its loss compares",
-    "search/": "the step could not be repeated: it is not known what its loss compares",
-}
+LACKING = (
+    ("schedule", "", "no table of alphas_cumprod was seen"),
+    ("network", "time_collision", "no layer was found that embeds the time alone"),
+    ("network", "label", "no labels were seen"),
+    ("network", "", "the network could not be called again with what it was shown"),
+    ("data", "", "the data set as a whole is not known"),
+    *((area, "", NOT_RECOGNISED) for area in ("batch", "noise", "forward", "mixture", "timesteps", "target")),
+    *((area, "", NOT_REPEATED) for area in ("replay", "search")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _lacking(diagnosis: Diagnosis, code: str, is_edited: bool) -> str:
         if reason := next(unseen, None) or next(unseen_areas, None):
             return reason
         first = names[0].removeprefix(f"{CHECK.name}/")
-        return next((words for start, words in LACKING.items() if first.startswith(start)), NOT_SEEN)
+        return next((words for area, start, words in LACKING if first.startswith(f"{area}/{start}")), NOT_SEEN)
     if arguments and diagnosis.watched:
         return f"pass {', '.join(each.removesuffix('=') for each in arguments)}"
     if names == (CONFIG,):
