@@ -100,15 +100,15 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _arguments(names: Sequence[str], recorded: Set[str], told: Set[tuple[str, str, str]]) -> tuple[str, ...]:
+def _arguments(names: Sequence[str], recorded: Set[str], recorded_rows: Set[tuple[str, str, str]]) -> tuple[str, ...]:
     """What makes these readings possible; nothing where only our own runs have one of them, or where others of its kind
-    were recorded (`told`, the rows of those): then it lacks for another reason than an argument."""
+    were recorded (`recorded_rows`, the rows of those): then it lacks for another reason than an argument."""
     found: list[str] = []
     for name in names:
         if name in PASSED_FOR_SIGNALS:
             return tuple(PASSED_FOR_SIGNALS[name].split())
         row = next((row for row in PASSED if _belongs(name, row)), None)
-        if row is None or row in told:
+        if row is None or row in recorded_rows:
             return ()
         if row[0] == "schedule" and name_of(FORWARD_WRONG) in recorded:
             return ()  # the process is known: it has no table
@@ -123,11 +123,11 @@ def _belongs(name: str, row: tuple[str, str, str]) -> bool:
 def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded = set(run.signals())
     checks = [each for each in recorded if each.startswith(f"{CHECK.name}/")]
-    told = {row for row in PASSED if any(_belongs(each, row) for each in checks)}
+    recorded_rows = {row for row in PASSED if any(_belongs(each, row) for each in checks)}
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
     unable = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _inability(rule, run))}
-    helped = {code: _arguments(names, recorded, told) for code, names in missing.items()}
+    helped = {code: _arguments(names, recorded, recorded_rows) for code, names in missing.items()}
     helped = {code: arguments for code, arguments in helped.items() if arguments}
     return Coverage(len(found), len(found) - len(missing) - len(unable), missing, helped, unable)
 
