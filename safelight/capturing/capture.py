@@ -23,6 +23,7 @@ from safelight.capturing.trace import SeenCall
 from safelight.capturing.window import Window
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
+from safelight.monitors.step_hooks import remove_silenced, silence
 from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.probe_schedule import CLOSE_STEP, EVERY, LATE_INTERVAL, SETTLED_STEP, due_at
 from safelight.words import first_line
@@ -103,7 +104,7 @@ class Capture:
         wrap(torch, "compile", self._compile)
         self._patches.wrap_everywhere(clipping, "clip_grad_norm_", self._clip_norm)
         self._patches.wrap_everywhere(clipping, "clip_grad_value_", self._clip_value)
-        _remove_silenced()
+        remove_silenced()
         self._step_hooks = [
             register_optimizer_step_pre_hook(weakly(self._before_step)),
             register_optimizer_step_post_hook(weakly(self._after_step)),
@@ -122,9 +123,9 @@ class Capture:
             self._patches.restore()
             while self._undo:
                 self._undo.pop()()
-            _silence(self._step_hooks)
+            silence(self._step_hooks)
             if not inside_step:
-                _remove_silenced()
+                remove_silenced()
             self._pending.clear()
             self._last_called = self._late = None
             if self.ema is not None:
@@ -314,24 +315,3 @@ class Capture:
             if self.ema is not None:
                 self._guarded(self.ema.after_update, self.updates)
             self._guarded(self._window.open)
-
-
-_silenced: list[RemovableHandle] = []  # hooks of captures that ended, to be removed when no step is made
-
-
-def _silence(handles: list[RemovableHandle]) -> None:
-    """In place: torch iterates over the table itself, and a removal would end the step with an error."""
-    for handle in handles:
-        table = handle.hooks_dict_ref()
-        if table is not None and handle.id in table:
-            table[handle.id] = _do_nothing
-    _silenced.extend(handles)
-    handles.clear()
-
-
-def _remove_silenced() -> None:
-    while _silenced:
-        _silenced.pop().remove()
-
-
-def _do_nothing(*_: object) -> None: ...

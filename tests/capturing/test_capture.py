@@ -21,6 +21,7 @@ from safelight.capturing import capture
 from safelight.capturing.capture import Capture, is_captured
 from safelight.capturing.evidence import Evidence, describe_loop
 from safelight.capturing.explanation import Explained
+from safelight.monitors.step_hooks import remove_silenced
 from tests.capturing import loops
 
 DDPM, FLOW = "a variance-preserving process (DDPM)", "flow matching"
@@ -357,5 +358,5 @@ def test_a_fault_inside_an_update_does_not_reach_the_script(monkeypatch: pytest.
     optimizer.step()
     other.remove()
     assert "capture stopped (ZeroDivisionError" in followed.said[0]
-    capture._remove_silenced()
+    remove_silenced()
     assert len(optimizers._global_optimizer_post_hooks) == before

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch.optim.optimizer as optimizers
 
+from safelight.monitors.step_hooks import silence
 from safelight.watching.auto import Captured, StopAfter
 from safelight.watching.scripts.launch import Options
 from safelight.watching.scripts.notes import Ending, Notes
@@ -57,8 +58,7 @@ class Session:
         if self._over.is_set() or os.getpid() != self._process:
             return
         self._over.set()
-        self._before.remove()
-        self._after.remove()
+        silence([self._before, self._after])
         try:
             self._announce()
             error = getattr(sys, "last_value", None)
@@ -104,7 +104,7 @@ class Session:
             self._is_registered = True
             atexit.register(self.end)  # the watch closes itself at the end, too: this one comes first
         if self._captured.updates >= UPDATES_BEFORE_NOTICE:
-            self._after.remove()
+            silence([self._after])
             self._announce()
 
     def _announce(self) -> None:
