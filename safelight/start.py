@@ -27,7 +27,7 @@ from safelight.opened import (
     write_config,
 )
 from safelight.processes.group import ProcessGroup, join_group
-from safelight.processes.restarts import is_restart, refuse_hopeless
+from safelight.processes.restarts import is_restart, note_start, refuse_hopeless
 from safelight.run import (
     RunFolder,
     SilentFolder,
@@ -78,6 +78,7 @@ def train(
         setup = build(resolved, images, terminal.say, model, group)
         with _locked_run(path, group, create_run) as folder:
             if group.is_main:
+                note_start(path)
                 write_config(folder, setup)
                 folder.update_status(asked_channels=config.data.channels)
                 point_latest(folder)
@@ -145,6 +146,7 @@ def _resume_here(
         check_divisible(config, group.size)
         if group.is_main:
             refuse_hopeless(folder)
+            note_start(path)
         # As it was requested: what the data decided was no request, and would be another cache.
         channels = group.broadcast(lambda: folder.status().get("asked_channels", config.data.channels))
         requested = replace(config, data=replace(config.data, channels=channels))

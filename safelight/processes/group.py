@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout  # torch has no p
 from safelight.config.tree import Train
 from safelight.errors import FollowedError, Interrupted, ProcessLost, SafelightError, Stopped, UsageError
 from safelight.processes.heartbeat import Heartbeat
+from safelight.processes.launcher import agent_store, meet
 
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
 # Times train.timeout that processes wait for each other at first, and five times that where gloo connects
@@ -253,7 +254,11 @@ def join_group(settings: Train) -> ProcessGroup:
 
     cpu = settings.device == "cpu" or not torch.cuda.is_available()
     try:
-        state = PartialState(cpu=cpu, timeout=timedelta(seconds=MEETING_TIMEOUTS * settings.timeout))
+        seconds, place = MEETING_TIMEOUTS * settings.timeout, {}
+        if (store := agent_store()) is not None:
+            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            place = {"store": meet(store, rank, size, seconds), "rank": rank, "world_size": size}
+        state = PartialState(cpu=cpu, timeout=timedelta(seconds=seconds), **place)
         _set_pg_timeout(LONGEST_WAIT)  # from now on: who has come is watched, and may be busy
         token = torch.tensor([secrets.randbits(62)], device=state.device)
         dist.broadcast(token, 0)  # distinguishes this group from one before it on the same store

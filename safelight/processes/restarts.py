@@ -6,20 +6,35 @@ import os
 from pathlib import Path
 
 from safelight.errors import Stopped, UsageError
+from safelight.processes.launcher import agent_store
 from safelight.run import RunFolder
 
 MAX_FAILURES = 3  # failures at one step
 
 
 def is_restart(run: Path | None) -> bool:
-    """Whether a launcher started this command before, and it came as far as a run."""
-    if run is None and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
-        raise UsageError("A run that may be restarted needs a name to be found by. Add --run DIR.")
-    return _count() > 0 and run is not None and RunFolder(run).config.is_file()
+    """Whether this launcher has started this very run before: a folder that was there already is none of its runs."""
+    if run is None:
+        if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
+            raise UsageError("A run that may be restarted needs a name to be found by. Add --run DIR.")
+        return False
+    return RunFolder(run).config.is_file() and _was_started(run)
 
 
-def _count() -> int:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+def _was_started(run: Path) -> bool:
+    if (store := agent_store()) is not None:
+        return store.check([_key(run)])
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def note_start(run: Path) -> None:
+    """By the first process, once the run is its own."""
+    if (store := agent_store()) is not None:
+        store.set(_key(run), "1")
+
+
+def _key(run: Path) -> str:
+    return f"started/{run.resolve()}"
 
 
 def note_failure(folder: RunFolder, step: int, words: str) -> None:
@@ -29,7 +44,7 @@ def note_failure(folder: RunFolder, step: int, words: str) -> None:
 
 def refuse_hopeless(folder: RunFolder) -> None:
     """Only where a launcher tries again by itself: a person may try as often as they like."""
-    if _count() == 0:
+    if not _was_started(folder.path):
         if _failures(folder):
             folder.update_status(failures=[])
         return
