@@ -18,7 +18,7 @@ def is_restart(run: Path | None) -> bool:
         if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0:
             raise UsageError("A run that may be restarted needs a name to be found by. Add --run DIR.")
         return False
-    return RunFolder(run).config.is_file() and _was_started(run)
+    return _was_started(run) and RunFolder(run).config.is_file()
 
 
 def _was_started(run: Path) -> bool:
