@@ -22,6 +22,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # By the seconds that they take; whoever adds a file that takes long adds it here (pytest --durations=0).
 LONGEST: tuple[str, ...] = (
+    "tests/processes/test_launcher.py",
     "tests/healing/test_healer.py",
     "tests/test_examples.py",
     "tests/healing/test_going_back.py",

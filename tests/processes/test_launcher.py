@@ -88,7 +88,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def torchrun(layout: str, deaths: Path, run: Path, said: Path) -> list[int]:
+def torchrun(layout: str, deaths: Path, run: Path, said: Path, restarts: int = 3) -> list[int]:
     """Exit codes of one launcher with two processes, or of two with one each, as on two machines."""
     script = deaths.parent / "script.py"
     script.write_text(SCRIPT)
@@ -103,7 +103,7 @@ def torchrun(layout: str, deaths: Path, run: Path, said: Path) -> list[int]:
     launchers = []
     for number in range(machines):
         command = [
-            sys.executable, "-m", "torch.distributed.run", "--max-restarts", "3", "--nnodes", str(machines),
+            sys.executable, "-m", "torch.distributed.run", "--max-restarts", str(restarts), "--nnodes", str(machines),
             "--nproc-per-node", str(2 // machines), "--local-addr", "127.0.0.1", *places[layout],
             "--", *words, "--checkpoint-every", "3", *settings,
         ]  # fmt: skip
@@ -146,6 +146,6 @@ def test_a_run_that_was_there_before_is_not_continued(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").write_text("train: {steps: 3}\n")
-    assert torchrun("one", tmp_path / "none", run, tmp_path / "said") == [1]
+    assert torchrun("one", tmp_path / "none", run, tmp_path / "said", restarts=1) == [1]
     assert [path.name for path in run.iterdir()] == ["config.yaml"]
     assert "already holds a run" in (tmp_path / "said-0").read_text()
