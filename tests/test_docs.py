@@ -129,7 +129,7 @@ def run_through_the_parser(line: str) -> None:
         assert target, line
     command = tyro.cli(import_module(f"safelight.cli.{verb}").Command, args=words)
     if "--help" not in words and verb in ("train", "estimate"):
-        from safelight.cli.options import config_from
+        from safelight.cli.flags.options import config_from
 
         check(config_from(command))
 

@@ -341,7 +341,7 @@ ALONE = {
     ("run.py", "os.rename"): "moves a used folder aside, beside it",
     ("run.py", "os.replace"): "the link `latest`, beside the run",
     ("run.py", "temporary.symlink_to"): "the link `latest`, beside the run",
-    ("cli/options.py", "folder.mkdir"): "a folder that the user named",
+    ("cli/flags/options.py", "folder.mkdir"): "a folder that the user named",
     ("printing.py", "open"): "the null device, and a crash file of a new name",
     ("printing.py", "folder.mkdir"): "the folder of crash files, of this user alone",
     ("export.py", "(out / 'README.md').write_text"): "a temporary folder of this process",

@@ -19,6 +19,7 @@ VERBS = {
     "compare": "put runs side by side",
     "doctor": "report what is wrong with a run, and why",
     "explain": "explain a finding or a symptom",
+    "runs": "list runs with their state, loss, skill and worst finding",
     "dashboard": "show runs in the browser, live",
     "report": "write a run into one HTML file",
     "data": "inspect a set of images before training on it",

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional, UseAppendAction, arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import UsageError
 from safelight.terminal import ACCENT, duration, page
 from safelight.words import printable, with_error

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import DataError
 from safelight.printing import open_console
 from safelight.terminal import ACCENT, Terminal

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 from tyro.conf import Positional, arg
 
-from safelight.cli import options
-from safelight.cli.lint_flags import LintFlags, Subject, relative
+from safelight.cli.flags import options
+from safelight.cli.flags.linting import LintFlags, Subject, relative
 from safelight.errors import PreflightError, SafelightError, UsageError
 from safelight.run import is_run
 from safelight.terminal import ACCENT, Terminal, page

@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import DataError
 from safelight.terminal import Terminal
 

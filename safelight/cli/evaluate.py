@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional, arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import UsageError
 from safelight.terminal import ACCENT, Terminal, page
 
@@ -78,7 +78,7 @@ class Command:
 
     def _assess_run(self) -> Assessment:
         from safelight.assessment import assess_run
-        from safelight.cli.choices import choose_model, choose_request
+        from safelight.cli.flags.choices import choose_model, choose_request
         from safelight.keys import derive_seed
         from safelight.run import open_run
 

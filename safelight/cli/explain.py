@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 
 if TYPE_CHECKING:
     from safelight.diagnosis.rule import Rule

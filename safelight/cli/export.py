@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Command:
     """Conditional models: the class that the pipeline draws; without it, no class in particular."""
 
     def run_command(self) -> None:
-        from safelight.cli.choices import choose_label, choose_model
+        from safelight.cli.flags.choices import choose_label, choose_model
         from safelight.export import export_pipeline
 
         loaded = choose_model(self, self.run, "cpu")

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional, arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import UsageError
 from safelight.run import open_recorded
 from safelight.terminal import ACCENT, WIDE_COLUMNS, page

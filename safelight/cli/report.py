@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 
 
 @dataclass(frozen=True, kw_only=True)

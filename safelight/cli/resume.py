@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import UsageError
 from safelight.run import open_run
 

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from safelight.cli import options
-from safelight.cli.lint_flags import LintFlags, Subject, relative
+from safelight.cli.flags import options
+from safelight.cli.flags.linting import LintFlags, Subject, relative
 from safelight.errors import UsageError
 from safelight.watching.scripts.launch import Options, is_first_by_environment, run_script
 

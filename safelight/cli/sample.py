@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import UsageError
 from safelight.terminal import Terminal
 
@@ -52,7 +52,7 @@ class Command:
     device: options.Device = None
 
     def run_command(self) -> None:
-        from safelight.cli.choices import choose_model, choose_request
+        from safelight.cli.flags.choices import choose_model, choose_request
         from safelight.generate import columns_for, counting, generate
         from safelight.outputs import check_output, check_output_folder, is_device, write_output
         from safelight.pictures.grid import encode, encode_images, grid, to_uint8

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import UsageError
 
 

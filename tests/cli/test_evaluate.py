@@ -16,7 +16,7 @@ from PIL import Image
 
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
-from safelight.cli.choices import best_step
+from safelight.cli.flags.choices import best_step
 from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
 from safelight.evaluate.features import Extractor, load_extractor

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from safelight.cli import main
-from safelight.cli.options import config_from
+from safelight.cli.flags.options import config_from
 from safelight.cli.train import Command
 from safelight.config.translation import translate
 from safelight.errors import UsageError

@@ -9,11 +9,13 @@ from safelight.comparison import describe_signals, differing_settings
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import RuleFindings, findings
 from safelight.pages.data.gallery import MAX_PICTURES, locate, pictures
-from safelight.pages.data.numbers import trimmed
+from safelight.pages.data.numbers import as_float, trimmed
 from safelight.pages.data.overview import open_run_history, read_settings, status, summary
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.trend import distance_of
+from safelight.record.dump import describe
+from safelight.vocabulary import LOSS, SKILL_EMA
 
 SECONDS = 5.0  # for one run of many
 QUIET_SETTINGS = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
@@ -22,7 +24,7 @@ QUIET_SETTINGS = ("data.cache", "data.workers", "data.scan_workers")  # where an
 def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
     run_status = read_status(found.folder)
-    shown = summary(found, run_status) | {"finding": None, "thumbnail": None, "distance": None}
+    shown = summary(found, run_status) | dict.fromkeys(("finding", "thumbnail", "distance", "loss", "skill"))
     try:
         with open_run_history(found.folder, SECONDS) as history:
             cards = findings(found.folder, history, run_status, diagnosed=diagnosed)
@@ -32,6 +34,8 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
                 "finding": worst and {key: worst[key] for key in ("code", "cause", "severity")},
                 "thumbnail": next((picture.id for picture in newest), None),
                 "distance": distance_of(history, run_status.facts),
+                "loss": as_float(describe(history, LOSS.name).get("recent")),
+                "skill": as_float((history.last(SKILL_EMA.name) or (None, None))[1]),
             }
             return shown | status(run_status, history, cards)
     except RecordError:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import refused
 
-from safelight.cli.choices import best_step
+from safelight.cli.flags.choices import best_step
 from safelight.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 from tyro.conf import UseAppendAction, arg
 
-from safelight.cli import options
+from safelight.cli.flags import options
 from safelight.errors import UsageError
 from safelight.terminal import page
 

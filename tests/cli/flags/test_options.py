@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from safelight.cli.options import dashboard_unless, make_room, number, settings_from, whole
+from safelight.cli.flags.options import dashboard_unless, make_room, number, settings_from, whole
 from safelight.errors import UsageError
 from safelight.pages.server import launch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from safelight.cli.options import MOST_IMAGES, number, real, whole
+from safelight.cli.flags.options import MOST_IMAGES, number, real, whole
 from safelight.comparison import newest_state
 from safelight.config.check import MAX_EMA_WIDTH, MIN_EMA_WIDTH, sampler_problem
 from safelight.config.resolve import convert, nearest

@@ -1,0 +1,1 @@
+"""The flags of commands: those that several share, what they choose, and those of linting."""
