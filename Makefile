@@ -14,7 +14,7 @@ help:
 	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
 	@echo "make test    install, run all tests"
 	@echo "make check   format, lint and types"
-	@echo "make test-again N=10  all tests N times in random order, every second time on busy cores; tools/results/again.md"
+	@echo "make test-again N=10  all tests N times in random order, most of them on busy cores; tools/results/again.md"
 	@echo "make same BASE=REV    train a matrix of runs with the code of REV and with this, compare every byte"
 	@echo "make gauntlet  every fault and every healthy recipe on all bases; hours; the tables land in gauntlet/results"
 	@echo "make torture  kills, full disks, power losses, bit rot, NaN storms, hostile files; under an hour on two cores"

@@ -2,11 +2,25 @@
  * The landing page: every run with its picture, its state and its verdict.
  */
 
-import { fill, h, say } from "../element.js";
+import { choice, fill, h, say } from "../element.js";
+import { recall, remember } from "../memory.js";
 import { compareAddress, runAddress } from "../router.js";
-import { count, duration, measured, moment, stateWords } from "../words.js";
+import { count, duration, measured, moment, number, stateWords } from "../words.js";
 
 const AGAIN = 5000; // ms
+const FEW = 4; // runs that need no search
+
+/** What is not known comes last. @param {number | null | undefined} value @param {number} sign */
+const ordered = (value, sign) => (value === null || value === undefined ? Infinity : sign * value);
+
+/** The smallest first. @type {Record<string, (run: any) => any>} */
+const ORDERS = {
+  newest: (run) => ordered(run.created, -1),
+  name: (run) => run.name,
+  loss: (run) => ordered(run.loss, 1),
+  skill: (run) => ordered(run.skill, -1),
+  distance: (run) => ordered(run.distance?.[0], 1),
+};
 
 /** @param {HTMLElement} main @param {import("../source/server.js").Source} source @returns {import("../main.js").Page} */
 export function openRuns(main, source) {
@@ -15,7 +29,18 @@ export function openRuns(main, source) {
   const trouble = h("p.notice.bad", { role: "alert", hidden: true });
   const compare = h("a.button", { hidden: true }, "Compare");
   const intro = h("p.quiet", "Loading the runs…");
-  fill(main, h("div.page-head", h("div", h("h1", "Runs"), intro), compare), trouble, list);
+  const find = h("input", { type: "search", placeholder: "Name, state, verdict or finding", "aria-label": "Find runs", on: { input: () => draw() } });
+  let order = recall("runs.order", "newest");
+  if (!(order in ORDERS)) order = "newest";
+  const sort = choice("Order", { newest: "newest", name: "name", loss: "loss", skill: "skill", distance: "distance" }, order, (chosen) => {
+    order = chosen;
+    remember("runs.order", chosen);
+    draw();
+  });
+  const tools = h("div.run-tools", { hidden: true }, find, h("div.tool", h("span.eyebrow", "Order"), sort));
+  fill(main, h("div.page-head", h("div", h("h1", "Runs"), intro), compare), tools, trouble, list);
+  /** @type {any[]} */
+  let runs = [];
   /** @type {Set<string>} */
   const chosen = new Set();
   let open = true;
@@ -31,17 +56,23 @@ export function openRuns(main, source) {
     else chosen.delete(id);
     showChosen();
   };
+  const draw = () => {
+    const shown = chooseRuns(runs, find.value, ORDERS[order]);
+    const words = shown.length < runs.length ? `${count(shown.length)} of ${count(runs.length)} runs.` : runs.length === 1 ? "One run." : `${count(runs.length)} runs.`;
+    say(intro, runs.length ? words : "None yet.");
+    tools.hidden = runs.length < FEW;
+    if (shown.length) drawRuns(list, shown, source, chosen, choose);
+    else fill(list, runs.length ? h("li.empty", h("p", "No run has these words.")) : emptyWords());
+  };
   const look = async () => {
     clearTimeout(timer);
     if (document.hidden || !open) return;
     try {
-      const { runs } = await source.runs();
+      const answer = await source.runs();
       if (!open) return;
-      runs.sort((/** @type {any} */ one, /** @type {any} */ two) => (two.created ?? 0) - (one.created ?? 0));
+      runs = answer.runs;
       trouble.hidden = true;
-      say(intro, runs.length > 1 ? `${runs.length} runs, the newest first.` : runs.length ? "One run." : "None yet.");
-      if (runs.length) drawRuns(list, runs, source, chosen, choose);
-      else fill(list, emptyWords());
+      draw();
     } catch (error) {
       trouble.hidden = false;
       say(trouble, /** @type {Error} */ (error).message);
@@ -57,6 +88,14 @@ export function openRuns(main, source) {
       document.removeEventListener("visibilitychange", look);
     },
   };
+}
+
+/** Those with every word of the search, in order. @param {any[]} runs @param {string} search @param {(run: any) => any} key */
+function chooseRuns(runs, search, key) {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (/** @type {any} */ run) => [run.name, stateWords(run, run.age ?? null), run.verdict?.sentence, run.finding?.code, run.finding?.cause].join(" ").toLowerCase();
+  const chosen = words.length ? runs.filter((run) => words.every((word) => text(run).includes(word))) : [...runs];
+  return chosen.sort((one, two) => (key(one) < key(two) ? -1 : key(one) > key(two) ? 1 : 0));
 }
 
 function emptyWords() {
@@ -107,6 +146,11 @@ function updateRow(row, run, source) {
 
 /** @param {any} run */
 function stepsWords(run) {
-  const steps = run.steps ? `step ${count(run.step)} of ${count(run.steps)}` : `step ${count(run.step)}`;
-  return run.distance ? `${steps} · distance ${measured(run.distance[0], run.distance[1])}` : steps;
+  const known = (/** @type {any} */ value) => value !== null && value !== undefined;
+  return [
+    run.steps ? `step ${count(run.step)} of ${count(run.steps)}` : `step ${count(run.step)}`,
+    known(run.loss) && `loss ${number(run.loss)}`,
+    known(run.skill) && `skill ${run.skill.toFixed(2)}`,
+    run.distance && `distance ${measured(run.distance[0], run.distance[1])}`,
+  ].filter(Boolean).join(" · ");
 }
