@@ -231,13 +231,21 @@ def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool
     """An earlier cause explains what came with it or after it; a later one does not."""
     if other is rule or cause.severity == "info" or cause.step > finding.step + CONSEQUENCE_LAG:
         return False
-    if other.is_damage and not rule.is_damage:
-        return False  # what is left of the model is a consequence itself
+    if _has_outlived(finding, cause) or (other.is_damage and not rule.is_damage):
+        return False  # damage, which is what is left of the model, is a consequence itself
     if rule.is_damage and cause.over is not None and finding.step > cause.over + CONSEQUENCE_LAG:
         return False  # the run had recovered
     if "*" in rule.explained_by and "*" not in other.explained_by:
         return True
     return any(other.cause.startswith(start) for start in rule.explained_by.split() if start != "*")
+
+
+def _has_outlived(finding: Finding, cause: Finding) -> bool:
+    """Whether it is open though the other has ended, and began after that; what samples are like is seen anew in every
+    picture."""
+    if cause.over is None or finding.over is not None:
+        return False
+    return cause.subsystem == "generalisation" or finding.step > cause.over + CONSEQUENCE_LAG
 
 
 def _broken(rule: Rule, error: Exception) -> Finding:

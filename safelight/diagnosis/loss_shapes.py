@@ -64,15 +64,26 @@ def is_judged(losses: np.ndarray) -> bool:
 
 def jumps_up(losses: np.ndarray, factor: float) -> Jump | None:
     """The last time that the loss left all that came before it, from one step to the next, and stayed there."""
-    places = np.flatnonzero(_leaves(losses, 0.0))
+    places = _first_ones(np.flatnonzero(_leaves(losses, 0.0)))
     return next((jump for p in places[::-1] if (jump := _jump(losses, int(p), 1)).factor >= factor), None)
+
+
+def _first_ones(places: np.ndarray) -> np.ndarray:
+    """The first of those that lie together: only what came before it has none of the new losses."""
+    return places[np.diff(places, prepend=-MIN_LOSSES_IN_ROW - 1) > MIN_LOSSES_IN_ROW]
 
 
 def jumps_down(losses: np.ndarray, factor: float, gap: float) -> Jump | None:
     """The same downwards. What is learnt falls below all before it at every step: so there has to be a gap, and behind
-    it the loss falls no further."""
+    it the loss falls no further, and it was never there before: back from a spike is no drop."""
     places = [int(p) for p in np.flatnonzero(_leaves(-np.log(losses), math.log(gap))) if _has_settled(losses, int(p))]
-    return next((jump for p in places[::-1] if (jump := _jump(losses, p, -1)).factor <= 1 / factor), None)
+    jumps = (_jump(losses, p, -1) for p in places[::-1])
+    return next((jump for jump in jumps if jump.after <= _lowest_before(losses, jump.first) / factor), None)
+
+
+def _lowest_before(losses: np.ndarray, place: int) -> float:
+    """The lowest middle of eight losses in a row."""
+    return float(np.median(sliding_window_view(losses[:place], MIN_LOSSES_IN_ROW), axis=1).min())
 
 
 def _has_settled(losses: np.ndarray, place: int) -> bool:

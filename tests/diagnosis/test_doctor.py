@@ -92,11 +92,13 @@ def test_what_follows_from_another_finding_is_not_reported(cause: str, consequen
     assert reported == causes_of(found[1])
 
 
-def rule(cause: str, step: int | None, *explained_by: str, severity: Severity = "error") -> Rule:
+def rule(
+    cause: str, step: int | None, *explained_by: str, severity: Severity = "error", ended_at: int | None = None
+) -> Rule:
     """One that says the same of every history; nothing where `step` is None."""
 
     def detect(_: RunHistory) -> Detection | None:
-        return None if step is None else Detection(step, "It is so.", severity=severity)
+        return None if step is None else Detection(step, "It is so.", severity=severity, ended_at=ended_at)
 
     return Rule(cause, cause, "", "", "", "Fix it.", detect, explained_by=" ".join(explained_by))
 
@@ -118,8 +120,15 @@ def rule(cause: str, step: int | None, *explained_by: str, severity: Severity = 
         ([rule("a.x", 0, "*"), rule("b.y", 0, "a.")], "a.x"),
         ([rule("a.x", 0, "a.")], "a.x"),  # itself is no reason
         ([rule("a.x", 0, "b."), rule("b.y", 0, "c."), rule("c.z", 0)], "c.z"),  # a chain has one end
+        # what ended explains what began with it, and nothing that came after it and is there still
+        ([rule("a.x", 0, ended_at=9), rule("b.y", 9 + CONSEQUENCE_LAG, "a.")], "a.x"),
+        ([rule("a.x", 0, ended_at=9), rule("b.y", 10 + CONSEQUENCE_LAG, "a.")], "b.y a.x"),
+        ([rule("a.x", 0, ended_at=9), rule("b.y", 10 + CONSEQUENCE_LAG, "a.", ended_at=300)], "a.x"),
+        ([rule("generalisation.x", 0, ended_at=9), rule("generalisation.y", 5, "generalisation.x")],
+         "generalisation.y generalisation.x"),
+        ([rule("generalisation.x", 0), rule("generalisation.y", 5, "generalisation.x")], "generalisation.x"),
     ],
-)
+)  # fmt: skip
 def test_consequences(rules: list[Rule], reported: str) -> None:
     found = examine(RunHistory(InMemoryReadings({})), tuple(rules))
     assert [finding.cause for finding in found] == reported.split()

@@ -49,6 +49,16 @@ def test_a_jump_has_its_places_and_its_size() -> None:
     assert (up.factor, down.factor) == (pytest.approx(5, rel=0.1), pytest.approx(0.2, rel=0.1))
 
 
+def test_the_way_back_from_a_spike_is_no_drop() -> None:
+    spike = spiked(healthy_curve(3, 400, 16), 35.0, 150)
+    up = shapes.jumps_up(spike, 2.0)
+    assert up is not None
+    assert up.ended_at is not None
+    assert (198 <= up.first <= 208, 345 <= up.ended_at <= 356) == (True, True)
+    assert shapes.jumps_down(spike, 3.0, 2.0) is None
+    assert shapes.jumps_down(dropped(healthy_curve(3, 400, 16)), 3.0, 2.0) is not None
+
+
 @pytest.mark.parametrize("length", [1, 3, 7])
 def test_what_is_over_at_once_is_no_jump(length: int) -> None:
     assert shapes.jumps_up(spiked(healthy_curve(1, steps=300, batch=64), 35.0, length), 2.0) is None

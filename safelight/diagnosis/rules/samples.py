@@ -38,6 +38,8 @@ LINEAR = 1.0  # the skill of the best linear filter: below it a network has not 
 IN_A_ROW = 2  # evaluations; a healthy run on digits is past all of these at its second one
 AHEAD = 0.1  # of skill, by which raw weights are better than an EMA that is too long
 RISING_SKILL_FACTOR = 1.02  # of the skill since the evaluation before: still improving
+EARLY_SKILL = 1.3  # below which a skill that has risen by a fifth since half of the steps is one on its way
+EARLY_RISE = 1.2
 UNEQUAL = 3.0  # times as many images in the largest class as in the smallest
 STRONG_GUIDANCE = 2.0  # guidance from which on variety is traded for likeness
 CAUSES = (
@@ -61,10 +63,12 @@ class Evaluation:
     """The skill of the EMA; NaN if it is not known."""
     is_last: bool
     """Nothing is trained after it."""
+    rise: float
+    """The skill over that at half of the steps; NaN if it is not known."""
 
     @property
     def is_undertrained(self) -> bool:
-        return self.skill < LINEAR
+        return self.skill < LINEAR or (self.skill < EARLY_SKILL and self.rise > EARLY_RISE)
 
 
 def evaluations(run: RunHistory) -> list[Evaluation]:
@@ -82,11 +86,12 @@ def _judged(run: RunHistory, judge: Callable[[dict[str, Any]], SampleQuality], *
     planned = run.planned_steps or math.inf
     for event in sorted((each for kind in kinds for each in run.events(kind)), key=lambda each: each.step):
         last = bool(event.facts.get("ended")) or float(event.facts.get("after", event.step + 1)) >= planned
-        skill = _skill(run, SKILL_EMA, event.step)
+        skill, earlier = (_skill(run, SKILL_EMA, step) for step in (event.step, event.step // 2))
         skill = _skill(run, SKILL_RAW, event.step) if math.isnan(skill) else skill  # loops of others may have no EMA
-        if run.config is None and math.isnan(skill) and (event.name == "appearance" or not last):
-            continue  # a loop of which nobody knows what its network has learnt: early samples look like anything
-        found.append(Evaluation(event.step, event.facts, judge(event.facts), skill, last))
+        rise = skill / earlier if earlier > 0 else math.inf if earlier <= 0 else math.nan
+        if math.isnan(skill) and (event.name == "appearance" or (run.config is None and not last)):
+            continue  # nobody knows what the network has learnt: early samples look like anything
+        found.append(Evaluation(event.step, event.facts, judge(event.facts), skill, last, rise))
     return found
 
 
@@ -157,10 +162,11 @@ def on_appearance(kind: Kind, check: checks.Check, name: str) -> Detector:
 
 def _undertrained(run: RunHistory, found: Sequence[Evaluation], episode: Episode) -> Detection:
     latest = found[-1]
+    rising = "" if latest.skill < LINEAR else ", and it still rises"
     return Detection(
         episode.first,
         f"Undertrained: {lower_first(latest.quality.sentence)} The network has a skill of {latest.skill:.2f}, and that "
-        "of a linear filter is 1.",
+        f"of a linear filter is 1{rising}.",
         (Evidence(SKILL_EMA.name, latest.skill, (latest.step, latest.step), "above 1"), *_distances(run, latest)),
         ("mode collapse: the network has not learnt enough yet to be said to have collapsed",),
         confidence=0.99,
@@ -189,7 +195,7 @@ def advise(run: RunHistory, found: Sequence[Evaluation], kind: Kind) -> Fix | No
     latest = found[-1]
     fixes = (
         _balance(run) if kind in ("crowded", "missing") else None,
-        _less_guidance(run) if kind in ("crowded", "missing", "narrow") else None,
+        _less_guidance(run),
         _shorter_ema(run, latest),
         _longer(run) if _is_improving(found) else None,
         _wider(run),
@@ -198,7 +204,9 @@ def advise(run: RunHistory, found: Sequence[Evaluation], kind: Kind) -> Fix | No
 
 
 def _is_improving(found: Sequence[Evaluation]) -> bool:
-    return len(found) > 1 and found[-1].skill > RISING_SKILL_FACTOR * found[-2].skill
+    if len(found) == 1:
+        return found[-1].rise > EARLY_RISE
+    return found[-1].skill > RISING_SKILL_FACTOR * found[-2].skill
 
 
 def _balance(run: RunHistory) -> Fix | None:
@@ -212,7 +220,8 @@ def _balance(run: RunHistory) -> Fix | None:
 def _less_guidance(run: RunHistory) -> Fix | None:
     if run.config is None or not run.config.model.conditional or run.config.sample.guidance < STRONG_GUIDANCE:
         return None
-    text = f"Samples are drawn with a guidance of {run.config.sample.guidance:g}, which costs variety: use 1."
+    strength = f"{run.config.sample.guidance:g}"
+    text = f"Samples are drawn with a guidance of {strength}, which drives them away from real images: use 1."
     return Fix(text, {"sample.guidance": 1.0}, "safe")
 
 

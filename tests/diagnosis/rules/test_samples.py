@@ -92,6 +92,10 @@ ROWS = [
         events=(looked(128), shortly(128, 1.0))),
     row("mush at the end of a short run that denoises well", "generalisation.no-better-than-gaussian", LEARNT,
         settings=FINISHED, events=(looked(128), shortly(128, 1.0))),
+    row("mush of a short run that gets better", "generalisation.undertrained", skilled(0.5, 1.1), settings=FINISHED,
+        events=(looked(128), shortly(128, 1.0))),
+    row("off in colour before the network had learnt anything", "", LEARNT, settings=LONGER,
+        events=(looked(4, colour=4.0), looked(12, colour=3.0), looked(64), looked(128))),
     row("a short run with fair samples", "", LEARNT, settings=FINISHED, events=(looked(128), shortly(128, 0.4))),
     row("noise early in a run", "", NOT_YET, settings=LONGER, events=seen_twice(grain=4.0)),
     row("blank once, in the middle", "", LEARNT, settings=LONGER, events=(looked(64, contrast=0.1), looked(128))),
@@ -143,6 +147,14 @@ def test_what_is_undertrained_is_only_noted_while_the_run_trains() -> None:
     assert "skill of 0.80" in found.summary
 
 
+def test_pixels_that_were_wrong_once_hide_nothing() -> None:
+    events = (*seen_twice(colour=2.0), looked(192), *twice(**MUSH), evaluated(192, **MUSH))
+    found = examine(case_of(row("both", "", LEARNT, events=events)))
+    assert [(each.cause.removeprefix("generalisation."), each.over) for each in found] == [
+        ("no-better-than-gaussian", None), ("colour-drift", 191),
+    ]  # fmt: skip
+
+
 def test_what_is_over_says_since_when() -> None:
     [found] = examine(case_of(row("over", "", LEARNT, events=(*twice(**CROWDED), evaluated(192)))))
     assert found.over == 191
@@ -160,6 +172,8 @@ EQUAL: Event = (0, "data", {"classes": {"cat": 900, "dog": 400}})
         (LEARNT, (EQUAL, *twice(**CROWDED)), {}, "model.widths", [64, 128]),
         (LEARNT, (UNEQUAL, *twice(**CROWDED)), {"data.balance": True}, "model.widths", [64, 128]),
         (LEARNT, twice(**REPEATED), {"sample.guidance": 5.0}, "sample.guidance", 1.0),
+        (LEARNT, twice(**MUSH), {"sample.guidance": 12.0}, "sample.guidance", 1.0),
+        (skilled(0.5, 1.1), (shortly(128, 1.0),), {}, "train.steps", 256),
         (skilled(1.5, 1.5, raw=1.8), twice(**BLURRED), {"ema.width": 0.2}, "ema.width", 0.1),
         (skilled(1.5, 1.5, raw=1.8), twice(**BLURRED), EXPONENTIAL, "ema.decay", 0.8438),
         (skilled(1.2, 1.5), twice(**BLURRED), {}, "train.steps", 256),

@@ -102,6 +102,22 @@ def test_a_real_training_run_appears_and_grows_without_a_reload(runs: Path, addr
             training.kill()
 
 
+def test_the_list_is_searched_and_ordered(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/")
+    names = page.locator(".run-name")
+    page.get_by_text("sound").first.wait_for()
+    settle(page)
+    everything = set(names.all_inner_texts())
+    page.get_by_label("Find runs").fill("sick")
+    assert [name.split()[0] for name in names.all_inner_texts()] == ["sick"]
+    page.get_by_label("Find runs").fill("no such words")
+    assert page.get_by_text("No run has these words.").is_visible()
+    page.get_by_label("Find runs").fill("")
+    page.get_by_role("radio", name="name").check()
+    assert names.all_inner_texts() == sorted(everything)
+    assert page.locator(".run-steps").first.inner_text().count("loss") == 1
+
+
 def test_where_no_stream_comes_through_the_server_is_asked(runs: Path, address: str, open_page: Open) -> None:
     path = build_run(runs / "asked", sick=True)
     page = open_page(f"{address}#/")

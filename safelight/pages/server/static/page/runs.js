@@ -8,7 +8,7 @@ import { compareAddress, runAddress } from "../router.js";
 import { count, duration, measured, moment, number, stateWords } from "../words.js";
 
 const AGAIN = 5000; // ms
-const FEW = 4; // runs that need no search
+const FEW = 3; // fewer runs need no search
 
 /** What is not known comes last. @param {number | null | undefined} value @param {number} sign */
 const ordered = (value, sign) => (value === null || value === undefined ? Infinity : sign * value);
