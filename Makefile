@@ -34,13 +34,7 @@ $(VENV)/ready-dev: $(VENV)/ready
 
 demo: $(VENV)/ready
 	@rm -rf $(RUN)
-	$(BIN)/safelight train --run $(RUN)
-	$(BIN)/safelight sample $(RUN) -n 80 -o $(RUN)/samples/final.png
-	$(BIN)/safelight export $(RUN) -o $(RUN)/pipeline
-	@echo
-	@echo "sample grid  $(RUN)/samples/final.png"
-	@echo "timelapse    $(RUN)/samples/timelapse.gif"
-	@echo "model        $(RUN)/pipeline (diffusers.DDIMPipeline.from_pretrained)"
+	$(BIN)/safelight demo --run $(RUN)
 
 # The pages are tested in Chromium. Root on Debian or Ubuntu gets it; elsewhere those tests say that they were skipped.
 browser:

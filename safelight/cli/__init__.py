@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 LONGEST_ARGUMENT = 4096  # as long as a path may be
 VERBS = {
+    "demo": "train on handwritten digits, and leave samples and a model: five minutes",
     "train": "train a model on a set of images",
     "run": "watch a training script of your own, unchanged, or check it",
     "resume": "continue a run exactly where it stopped",
@@ -103,8 +104,9 @@ def usage() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
     return (
-        "Safelight trains diffusion models and keeps watch over the training.\n\nusage: safelight COMMAND [OPTIONS]\n\n"
-        f"{verbs}\n\nsafelight COMMAND --help shows more. To start: safelight train"
+        "Safelight trains diffusion models and keeps watch over the training.\n"
+        "usage: safelight COMMAND [OPTIONS]\n\n"
+        f"{verbs}\nsafelight COMMAND --help shows more. To start: safelight demo"
     )
 
 
