@@ -87,7 +87,7 @@ def flags_of(verb: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_command_and_flag_is_documented_and_no_other(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = flags_of(verb, capsys)
-    assert {"-h", "--help"} < flags
+    assert {"-h", "--help"} <= flags
     text = section(read("commands.md"), f"safelight {verb}")
     assert missing(flags, text) == []
     assert missing(["--made-up"], text) == ["--made-up"]

@@ -22,6 +22,7 @@ VERBS = {
     "explain": "explain a finding or a symptom",
     "runs": "list runs with their state, loss, skill and worst finding",
     "dashboard": "show runs in the browser, live",
+    "mcp": "let an agent read runs, over the Model Context Protocol",
     "report": "write a run into one HTML file",
     "data": "inspect a set of images before training on it",
     "estimate": "report what a run would need before it starts",

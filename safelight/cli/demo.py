@@ -29,9 +29,7 @@ class Command:
 
     def run_command(self) -> None:
         pictures, pipeline = self.run / "samples" / "final.png", self.run / "pipeline"
-        train.Command(
-            run=self.run, steps=self.steps, no_dashboard=self.no_dashboard, force=self.force
-        ).run_command()
+        train.Command(run=self.run, steps=self.steps, no_dashboard=self.no_dashboard, force=self.force).run_command()
         sample.Command(run=self.run, count=str(SAMPLES), out=pictures).run_command()
         export.Command(run=self.run, out=pipeline).run_command()
         for line in (
