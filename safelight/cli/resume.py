@@ -32,6 +32,7 @@ class Command:
     """Number of an act in the journal that is to hold no longer."""
     set: options.Settings = ()
     """Any setting; the difference is printed."""
+    notify: options.Notify = None
     no_dashboard: options.NoDashboard = False
     force: bool = False
     """Accept changes that alter what the run means."""
@@ -46,5 +47,5 @@ class Command:
         open_run(self.run)
         from safelight.start import resume
 
-        on_start = options.dashboard_unless(self.no_dashboard)
+        on_start = options.starting(self.no_dashboard, self.notify)
         options.print_once(resume(self.run, settings=settings, force=self.force, undo=undo, on_start=on_start).path)

@@ -49,6 +49,7 @@ class Command:
     """tensorboard, wandb, jsonl, or several with commas between."""
     init: options.Word = None
     """Folder of a diffusers pipeline to fine-tune."""
+    notify: options.Notify = None
     no_dashboard: options.NoDashboard = False
     force: options.Flag = False
     """Where --run is not empty: move what is there aside, as DIR-before-1. Nothing is deleted."""
@@ -60,5 +61,5 @@ class Command:
         check(config)  # before torch is imported: a wrong setting is reported at once
         from safelight.start import train
 
-        on_start = options.dashboard_unless(self.no_dashboard)
+        on_start = options.starting(self.no_dashboard, self.notify)
         options.print_once(train(config, run=self.run, on_start=on_start, force=self.force).path)

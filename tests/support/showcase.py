@@ -59,6 +59,12 @@ def build_run(path: Path, *, steps: int = 300, sick: bool = False, rate: float =
     return path
 
 
+def set_status(run: Path, **facts: object) -> None:
+    """Changes what run.json says."""
+    status = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(status | facts))
+
+
 def _curves(steps: int, seed: int, sick: bool, rate: float) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(seed)
     fall = 0.2 + np.exp(-np.arange(steps) / 60)

@@ -20,6 +20,8 @@ from safelight.errors import UsageError
 if TYPE_CHECKING:
     from safelight.config import Config
 
+OnStart = Callable[[Path, Callable[[str], None]], object]
+
 
 MAX_NUMBER = 10**12  # of a number on the command line, unless its flag has a limit of its own
 MOST_IMAGES = 10**6  # that one command draws
@@ -74,6 +76,10 @@ SampleEvery = Annotated[str | None, _flag("N", "Steps between pictures, or epoch
 EvaluateEvery = Annotated[str | None, _flag("N", "Steps between evaluations of samples, or epochs: 2ep; 0: none.")]
 Workers = Annotated[str | None, _flag("N", "Threads that prepare batches ahead.")]
 NoDashboard = Annotated[Flag, arg(help="Do not start the dashboard; without a terminal it is not started anyway.")]
+Notify = Annotated[
+    str | None,
+    _flag("URL", "Send findings, the end and the death of the run to a webhook, Slack, Discord or ntfy:TOPIC."),
+]
 Step = Annotated[str | None, _flag("N", "Checkpoint to use, or best; without it, the newest.")]
 EmaWidth = Annotated[str | None, _flag("WIDTH", "Relative width of another EMA, rebuilt from snapshots: 0.05, 0.15, …")]
 Raw = Annotated[bool, arg(help="Use the raw weights instead of the EMA.")]
@@ -156,11 +162,23 @@ def writing(out: Path) -> Iterator[None]:
         raise UsageError(f"{out} cannot be written: {error.strerror}. Choose another place with -o.") from error
 
 
-def dashboard_unless(refused: bool) -> Callable[[Path, Callable[[str], None]], object] | None:
-    """What starts the dashboard for a run, where somebody watches the terminal and did not refuse it."""
+def starting(no_dashboard: bool, notify: str | None) -> OnStart:
+    """What is started beside a run: the dashboard, where somebody watches the terminal and did not refuse it, and
+    messages to those who are away."""
+    from safelight.pages.notify.address import parse
+    from safelight.pages.notify.process import VARIABLE, start_notifier
     from safelight.pages.server.launch import start_beside, wanted
 
-    return start_beside if wanted() and not refused else None
+    url = notify or os.environ.get(VARIABLE)
+    address = parse(url) if url else None  # a wrong one is reported before anything is trained
+
+    def start(run: Path, say: Callable[[str], None]) -> None:
+        if wanted() and not no_dashboard:
+            start_beside(run, say)
+        if address is not None:
+            start_notifier(run, address, say)
+
+    return start
 
 
 def print_once(what: object) -> None:

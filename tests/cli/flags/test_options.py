@@ -7,17 +7,32 @@ from types import SimpleNamespace
 
 import pytest
 
-from safelight.cli.flags.options import dashboard_unless, make_room, number, settings_from, whole
+from safelight.cli.flags.options import make_room, number, settings_from, starting, whole
 from safelight.errors import UsageError
+from safelight.pages.notify import process
 from safelight.pages.server import launch
 
 
-def test_the_command_line_starts_it_and_the_library_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "wanted", lambda: True)
-    assert dashboard_unless(False) is launch.start_beside
-    assert dashboard_unless(True) is None
-    monkeypatch.setattr(launch, "wanted", lambda: False)
-    assert dashboard_unless(False) is None
+@pytest.mark.parametrize("is_wanted", [True, False])
+@pytest.mark.parametrize("is_refused", [True, False])
+@pytest.mark.parametrize("given", ["flag", "variable", "nothing"])
+def test_what_is_started_beside_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_wanted: bool, is_refused: bool, given: str
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(launch, "wanted", lambda: is_wanted)
+    monkeypatch.setattr(launch, "start_beside", lambda run, say: begun.append("dashboard"))
+    monkeypatch.setattr(process, "start_notifier", lambda run, address, say: begun.append(address.url))
+    monkeypatch.delenv(process.VARIABLE, raising=False)
+    if given == "variable":
+        monkeypatch.setenv(process.VARIABLE, "http://here/")
+    starting(is_refused, "http://here/" if given == "flag" else None)(tmp_path, print)
+    assert begun == ["dashboard"] * (is_wanted and not is_refused) + ["http://here/"] * (given != "nothing")
+
+
+def test_a_wrong_address_is_refused_before_anything_is_trained() -> None:
+    with pytest.raises(UsageError, match="--notify takes"):
+        starting(True, "nobody")
 
 
 @pytest.mark.parametrize(
