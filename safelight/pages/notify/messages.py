@@ -32,8 +32,7 @@ class RunMessages:
 
     def started(self) -> Message:
         found = read_status(self.folder)
-        steps = "" if found.steps is None else f" of {found.steps:,}"
-        return self._message("started", found, f"Training: step {found.step or 0:,}{steps}.")
+        return self._message("started", found, f"Continued from step {found.step:,}." if found.step else "Started.")
 
     def new(self) -> Iterator[Message]:
         """The order is that of what happened: findings first, then the end."""
@@ -46,7 +45,7 @@ class RunMessages:
                     yield self._finding(found, card)
         if found.is_over and (found.heartbeat or 0.0) >= self.begun:
             self.is_over = True
-            yield self._message("ended", found, verdict or f"{found.status}.", verdict=verdict)
+            yield self._message("ended", found, _ended(found, verdict or ""), verdict=verdict)
         elif not alive:
             self.is_over = True
             text = f"Died at step {found.step or 0:,} without a word. `safelight resume` continues it."
@@ -69,3 +68,8 @@ class RunMessages:
             "tool": "safelight", "event": event, "run": self.folder.path.name, "status": found.status,
             "step": found.step, "steps": found.steps, "text": text, **more,
         }  # fmt: skip
+
+
+def _ended(found: RunStatus, verdict: str) -> str:
+    how = f"{(found.status or 'ended').capitalize()} at step {found.step or 0:,}"
+    return verdict if verdict.startswith(how) else f"{how}. {verdict}".strip()

@@ -47,11 +47,11 @@ def follow(
     pending = [messages.started()]
     while True:
         for message in pending:
-            for wait in (*WAITS, None):
-                problem = send(message)
-                if problem is None or wait is None:
-                    break
-                sleep(wait)
+            problem = send(message)
+            for wait in WAITS:
+                if problem is not None:
+                    sleep(wait)
+                    problem = send(message)
             if problem is not None and complaints < MAX_COMPLAINTS:
                 complaints += 1
                 print(f"A message was not sent: {problem}.", file=sys.stderr, flush=True)

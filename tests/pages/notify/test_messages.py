@@ -24,7 +24,8 @@ def test_findings_come_once_and_the_end_comes_last(tmp_path: Path) -> None:
     set_status(run, status="finished")
     [ended] = messages.new()
     assert (ended["event"], ended["status"], messages.is_over) == ("ended", "finished", True)
-    assert ended["text"] == ended["verdict"]
+    assert ended["text"].startswith("Finished at step 300")
+    assert ended["verdict"] in ended["text"]
     json.dumps([*first, ended], allow_nan=False)
 
 
@@ -50,5 +51,5 @@ def test_an_earlier_attempt_is_not_taken_for_this_one(tmp_path: Path) -> None:
 
 def test_a_run_that_has_recorded_nothing(tmp_path: Path) -> None:
     messages = RunMessages(RunFolder(tmp_path / "none"), lambda: False)
-    assert messages.started()["text"] == "Training: step 0."
+    assert messages.started()["text"] == "Started."
     assert [each["event"] for each in messages.new()] == ["died"]
