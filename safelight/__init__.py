@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from safelight.library import open, resume, train
     from safelight.model.estimate import estimate
     from safelight.monitors.finite import check_finite
-    from safelight.opened import Run
+    from safelight.trained import Run
     from safelight.training.clipping import AdaptiveClipper
     from safelight.training.ema import EMA
     from safelight.watching import watch
@@ -63,7 +63,7 @@ _HOMES = {
     "estimate": "safelight.model.estimate",
     "evaluate": "safelight.evaluate",
     "Process": "safelight.diffusion.process",
-    "Run": "safelight.start",
+    "Run": "safelight.trained",
     "SampleGrid": "safelight.watching.samples.sample_grid",
     "auto": "safelight.watching.auto",
     "captured": "safelight.watching.auto",

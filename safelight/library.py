@@ -17,9 +17,9 @@ from safelight.config.presets import FLAGS, default_preset, settings_of_objectiv
 from safelight.config.resolve import nearest, resolve
 from safelight.data import own
 from safelight.errors import UsageError
-from safelight.opened import Run
 from safelight.run import open_run
 from safelight.terminal import Terminal
+from safelight.trained import Run
 
 OWN_STRIDE = 4  # the levels of the preset that images from Python are trained with halve them twice
 

@@ -1,4 +1,4 @@
-"""Runs on disk: their config, what a resume may change of it, and their models."""
+"""Runs on disk: their config, their models, and the names of their classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from safelight import __version__
 from safelight.checkpoints.compatibility import check_tensors
@@ -18,11 +18,10 @@ from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.config import Config
 from safelight.config.epochs import has_epochs, in_steps
-from safelight.config.resolve import apply, flatten, resolve, to_dict, to_yaml
+from safelight.config.resolve import apply, flatten, nearest, resolve, to_dict, to_yaml
 from safelight.data.summary import summary
 from safelight.errors import CheckpointError, UsageError
 from safelight.files import write_atomically
-from safelight.generate import Request, generate
 from safelight.model.unet import describe_unet
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder, open_run
@@ -30,23 +29,7 @@ from safelight.training.build import Setup
 from safelight.training.network import build_model
 from safelight.training.runtime import choose_device
 
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run on disk, with its config and one of its checkpoints."""
-
-    path: Path
-    config: Config
-    step: int
-
-    def sample(self, count: int = 64, *, seed: int = 0, model: nn.Module | None = None, **how: Any) -> Tensor:
-        """Images in [-1, 1] from the EMA, or with `raw=True` from the raw weights; `step`: of another checkpoint; other
-        `how` as in `generate.Request` (sampler, steps, guidance, label, eta, temperature, variance). A custom model has
-        to be passed again: a run folder holds weights, never code."""
-        chosen = {name: how.pop(name) for name in ("raw", "ema_width") if name in how}
-        loaded = load_model(self.path, step=how.pop("step", self.step), model=model, **chosen)
-        usual: dict[str, Any] = {} if self.config.diffusion.process == "vp" else {"sampler": "euler"}
-        return generate(loaded.model, self.config, Request(count, seed, **usual | how))
+LONGEST_LABEL = 12  # digits
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -141,6 +124,22 @@ def load_model(
             rebuilt = rebuild(folder.snapshots, step=loaded.step, width=ema_width, disk=folder.disk)
         model.load_state_dict(rebuilt or loaded.tensors["ema"], strict=False)  # buffers have no EMA
     return LoadedModel(model.to(chosen).eval(), config, loaded.step)
+
+
+def find_label(path: Path, word: str, config: Config, argument: str = "--label") -> int:
+    """A class by its number or its name; `none` is the label that stands for none."""
+    classes = config.data.classes or 0
+    if not config.model.conditional:
+        raise UsageError(f"{argument} needs a conditional model, but this one was trained without labels.")
+    names: list[str] = open_run(path).status().get("data", {}).get("class_names", [])
+    if word == "none":
+        return classes
+    if word in names:
+        return names.index(word)
+    if word.isdecimal() and len(word) <= LONGEST_LABEL and int(word) < classes:
+        return int(word)
+    word = word[:60]
+    raise UsageError(f"{argument} is {word!r}, but the labels are none and 0 to {classes - 1}{nearest(word, names)}")
 
 
 def _refuse_foreign(folder: RunFolder) -> None:

@@ -16,13 +16,13 @@ from safelight.data.summary import in_short, remarks, summary
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, RunLost, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
-from safelight.opened import Run
 from safelight.pages.report.html import write_report
 from safelight.processes.restarts import note_failure
 from safelight.record.store import RecordWriter
 from safelight.rescue import rescue
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
+from safelight.trained import Run
 from safelight.training.build import Setup, out_of_memory
 from safelight.training.loop import Trainer
 from safelight.training.preflight import Preflight, make_probe_runner, preflight

@@ -20,7 +20,6 @@ from safelight.data.images import Images
 from safelight.data.prepare import open_images
 from safelight.diagnosis import Diagnosis
 from safelight.opened import (
-    Run,
     epochs_in_steps,
     read_config,
     read_config_once,
@@ -39,7 +38,7 @@ from safelight.run import (
     point_latest,
     refuse_used,
 )
-from safelight.runner import OnStart, run_training
+from safelight.runner import OnStart, Run, run_training
 from safelight.terminal import Terminal
 from safelight.training.build import build, check_divisible, infer_data_settings
 from safelight.training.network import build_model, is_sharded

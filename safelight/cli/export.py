@@ -25,10 +25,11 @@ class Command:
     """Conditional models: the class that the pipeline draws; without it, no class in particular."""
 
     def run_command(self) -> None:
-        from safelight.cli.flags.choices import choose_label, choose_model
+        from safelight.cli.flags.choices import choose_model
         from safelight.export import export_pipeline
+        from safelight.opened import find_label
 
         loaded = choose_model(self, self.run, "cpu")
-        label = None if self.label is None else choose_label(self.run, self.label, loaded)
+        label = None if self.label is None else find_label(self.run, self.label, loaded.config)
         export_pipeline(loaded.model, loaded.config, self.out, label)
         print(self.out)

@@ -8,16 +8,15 @@ from typing import Any
 from safelight.cli.flags.options import MOST_IMAGES, number, real, whole
 from safelight.comparison import newest_state
 from safelight.config.check import MAX_EMA_WIDTH, MIN_EMA_WIDTH, sampler_problem
-from safelight.config.resolve import convert, nearest
+from safelight.config.resolve import convert
 from safelight.config.tree import Sampler
 from safelight.diffusion.sampling import Variance
 from safelight.errors import UsageError
 from safelight.generate import Request
-from safelight.opened import LoadedModel, load_model
+from safelight.opened import LoadedModel, find_label, load_model
 from safelight.run import open_run
 from safelight.terminal import Terminal
 
-LONGEST_LABEL = 12  # digits
 MOST_STEPS = 10**5  # of denoising: no sampler gains by more
 
 
@@ -63,7 +62,7 @@ def choose_request(command: Any, loaded: LoadedModel, path: Path, count: str) ->
         sampler=sampler,
         steps=steps,
         guidance=guidance,
-        label=None if label is None else choose_label(path, label, loaded),
+        label=None if label is None else find_label(path, label, loaded.config),
         **_noise_options(command),
     )
 
@@ -72,19 +71,3 @@ def _noise_options(command: Any) -> dict[str, Any]:
     found = {name: getattr(command, name, None) for name in ("eta", "temperature", "variance")}
     kinds: dict[str, Any] = {"eta": float, "temperature": float, "variance": Variance}
     return {name: convert(f"--{name}", word, kinds[name]) for name, word in found.items() if word is not None}
-
-
-def choose_label(path: Path, word: str, loaded: LoadedModel) -> int:
-    """A class by its number or its name."""
-    classes = loaded.config.data.classes or 0
-    if not loaded.config.model.conditional:
-        raise UsageError("--label needs a conditional model, but this one was trained without labels.")
-    names: list[str] = open_run(path).status().get("data", {}).get("class_names", [])
-    if word == "none":
-        return classes  # the label that stands for none
-    if word in names:
-        return names.index(word)
-    if word.isdecimal() and len(word) <= LONGEST_LABEL and int(word) < classes:
-        return int(word)
-    word = word[:60]
-    raise UsageError(f"--label is {word!r}, but the labels are none and 0 to {classes - 1}{nearest(word, names)}")
