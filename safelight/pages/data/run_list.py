@@ -13,7 +13,7 @@ from safelight.pages.data.numbers import trimmed
 from safelight.pages.data.overview import open_run_history, read_settings, status, summary
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
-from safelight.pages.data.trend import distance_of
+from safelight.pages.data.trend import distance_name, distance_of
 
 SECONDS = 5.0  # for one run of many
 QUIET_SETTINGS = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
@@ -22,7 +22,7 @@ QUIET_SETTINGS = ("data.cache", "data.workers", "data.scan_workers")  # where an
 def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
     run_status = read_status(found.folder)
-    shown = summary(found, run_status) | {"finding": None, "thumbnail": None, "distance": None}
+    shown = summary(found, run_status) | {"finding": None, "thumbnail": None, "distance": None, "distance_name": None}
     try:
         with open_run_history(found.folder, SECONDS) as history:
             cards = findings(found.folder, history, run_status, diagnosed=diagnosed)
@@ -32,6 +32,7 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
                 "finding": worst and {key: worst[key] for key in ("code", "cause", "severity")},
                 "thumbnail": next((picture.id for picture in newest), None),
                 "distance": distance_of(history, run_status.facts),
+                "distance_name": distance_name(history, run_status.facts),
             }
             return shown | status(run_status, history, cards)
     except RecordError:

@@ -108,5 +108,5 @@ function updateRow(row, run, source) {
 /** @param {any} run */
 function stepsWords(run) {
   const steps = run.steps ? `step ${count(run.step)} of ${count(run.steps)}` : `step ${count(run.step)}`;
-  return run.distance ? `${steps} · distance ${measured(run.distance[0], run.distance[1])}` : steps;
+  return run.distance ? `${steps} · ${run.distance_name ?? "distance"} ${measured(run.distance[0], run.distance[1])}` : steps;
 }
