@@ -88,7 +88,7 @@ def world(name: str, mean: np.ndarray, real: np.ndarray, own_mean: np.ndarray, o
     values = np.clip(np.linalg.eigvalsh(root @ own @ root), 0, None)
     shift = own_mean - mean
     truth = float(shift @ shift + np.trace(real) + np.trace(own) - 2 * np.sqrt(values).sum())
-    return World(f"{name}, d = {len(mean)}", Reference(10**9, mean, real, root), draw, truth)
+    return World(f"{name}, d = {len(mean)}", Reference(10**9, mean, real), draw, truth)
 
 
 def cover(worlds: Sequence[World], trials: int) -> tuple[list[Row], bool]:
@@ -134,7 +134,7 @@ def decide(dimension: int, ratio: int, replays: int, exact: int) -> tuple[list[R
 
     chance, count = np.random.default_rng(6), ratio * dimension
     mean, covariance = large_moments(lambda c, n: features(c.normal(size=(n, HIDDEN)), 0.0), exact)
-    reference = Reference(10**9, mean, covariance, symmetric_root(covariance))
+    reference = Reference(10**9, mean, covariance)
     kernel = fit_kernel_reference(features(chance.normal(size=(2 * count, HIDDEN)), 0.0))
     rows: list[Row] = []
     good = True

@@ -68,12 +68,21 @@ SKILL_EXACT = Signal("skill/exact", "Skill of the exact denoiser of the training
 SKILL_AT_LEVEL = Signal(
     "skill/level", "Skill of the EMA by noise level, of the raw weights without one; 00: least noise.", family=True
 )
-DISTANCE = Signal("quality/distance", "Fréchet distance of samples from real images, bias removed; lower is better.")
+DISTANCE = Signal(
+    "quality/distance", "Fréchet distance of samples from real images, as FID is computed: all features, no correction."
+)
 DISTANCE_ERROR = Signal("quality/distance_error", "Standard error of that distance.")
+REAL_DISTANCE = Signal("quality/real_distance", "The same distance of as many other real images: the lowest to expect.")
+TARGET_DISTANCE = Signal("quality/target_distance", "The distance that is aimed at: evaluate.target.")
+UNBIASED = Signal(
+    "quality/unbiased", "Fréchet distance along the main axes, bias removed: what the best checkpoint is chosen by."
+)
+UNBIASED_ERROR = Signal("quality/unbiased_error", "Standard error of the distance without bias.")
 KERNEL = Signal("quality/kernel", "Kernel distance (KID) of samples from real images.")
 KERNEL_ERROR = Signal("quality/kernel_error", "Standard error of the kernel distance.")
 GAUSSIAN_DISTANCE = Signal(
-    "quality/gaussian_distance", "Fréchet distance of Gaussian images with the mean and covariance of the data."
+    "quality/gaussian_distance",
+    "Distance without bias of Gaussian images with the mean and covariance of the data.",
 )
 GAUSSIAN_KERNEL = Signal("quality/gaussian_kernel", "Kernel distance of these Gaussian images from real ones.")
 PRECISION = Signal("quality/precision", "Share of samples that lie where real images are.")

@@ -19,7 +19,7 @@ from safelight.terminal import ACCENT, Terminal, page
 if TYPE_CHECKING:
     from safelight.assessment import Assessment, FeatureChoice
 
-GAUSSIAN = "The distance of random images with the mean and covariance of the real ones: samples must be well below it."
+GAUSSIAN = "The same of random images with the mean and covariance of the real ones: samples must be well below it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class Command:
     resize: options.Word = None
     """tf1, clean or bilinear; without it, the extractor's own."""
     components: options.Number = None
-    """Main axes of the real images that the distance is taken in, 0: all; without it, 64 for lite0 and all for
-    inception."""
+    """Main axes of the real images that the unbiased distance is taken in, 0: all; without it, 64 for lite0 and all
+    for inception."""
     sampler: options.SamplerName = None
     sample_steps: options.SampleSteps = None
     guidance: options.Guidance = None
@@ -121,7 +121,7 @@ class Command:
 
 
 def print_page(title: str, found: Assessment) -> None:
-    from safelight.words import with_error
+    from safelight.words import lower_first, with_error
 
     examination = found.examination
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
@@ -129,11 +129,14 @@ def print_page(title: str, found: Assessment) -> None:
     for heading in ("value", "real images"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("meaning", overflow="fold")
-    distance, kernel = examination.distance, examination.kernel
-    table.add_row(examination.label, with_error(max(distance.corrected, 0), distance.error), "0", distance.sentence)
-    table.add_row("kernel", with_error(kernel.value, kernel.error), "0", kernel.sentence)
+    distance, unbiased, kernel = examination.distance, examination.unbiased, examination.kernel
+    floor = "–" if distance.real is None else f"{distance.real:.3g}"
+    table.add_row(examination.label, distance.words, floor, distance.sentence)
+    words = with_error(max(unbiased.corrected, 0), unbiased.error)
+    table.add_row("unbiased", words, "0", f"{examination.unbiased_label}: {lower_first(unbiased.sentence)}")
     if (gaussian := examination.gaussian) is not None:
-        table.add_row("Gaussian", with_error(gaussian.distance.corrected, gaussian.distance.error), "0", GAUSSIAN)
+        table.add_row("Gaussian", with_error(gaussian.unbiased.corrected, gaussian.unbiased.error), "0", GAUSSIAN)
+    table.add_row("kernel", with_error(kernel.value, kernel.error), "0", kernel.sentence)
     for figure in examination.figures:
         table.add_row(figure.name, f"{figure.value:.3g}", _span(*figure.baseline), figure.sentence)
     if (copies := examination.copies) is not None:
@@ -141,9 +144,8 @@ def print_page(title: str, found: Assessment) -> None:
         table.add_row("copies", f"{copied.value:.2%}", f"{copied.baseline[0]:.2%}", sentence)
     facts = found.extractor.identity()
     foot = (
-        f"{distance.count:,} samples, {distance.reference_count:,} real images; {facts['extractor']} at "
-        f"{facts['side']} px, {facts['resize']} resize, weights {str(facts['weights'])[:12]}; plain estimator "
-        f"{distance.value:.4g}"
+        f"{unbiased.count:,} samples, {unbiased.reference_count:,} real images; {facts['extractor']} at "
+        f"{facts['side']} px, {facts['resize']} resize, weights {str(facts['weights'])[:12]}"
     )
     heading = Text(title, style=f"bold {ACCENT}")
     page().print(heading, Text(found.quality.sentence, style="bold"), table, Text(foot, style="dim"), sep="\n")

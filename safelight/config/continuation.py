@@ -14,7 +14,7 @@ SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every"
              "data.max_seconds", "data.max_memory", "train.max_refused", "train.patience", "train.preflight",
              "train.timeout", "log.to", "log.project", "evaluate.every", "evaluate.budget",
              "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
-             "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
+             "evaluate.target", "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
 SAME_MEANING = {"train.device", "train.weights", "train.accumulate", "train.shards", "train.threads", "model.compile",
                 "model.compile_mode",
                 "model.channels_last", "model.gradient_checkpointing"}  # fmt: skip

@@ -69,7 +69,8 @@ WORDS: dict[str, str] = {
         "sample.every sample.count sample.sampler sample.steps",
     "sampler|ddim|ddpm|dpm solver|inference steps|sampling steps|denoising steps": "sample.sampler sample.steps",
     "fid|evaluation|evaluate|inception|kid|frechet distance|metrics":
-        "evaluate.every evaluate.features evaluate.samples evaluate.components",
+        "evaluate.every evaluate.features evaluate.samples evaluate.components evaluate.target",
+    "target fid|fid target|goal|target line|target distance": "evaluate.target",
     "tensorboard|wandb|weights and biases|logger|logging|loggers": "log.to",
     "self healing|heal|auto fix|recovery": "heal.enabled heal.budget",
 }  # fmt: skip

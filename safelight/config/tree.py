@@ -13,7 +13,7 @@ Weighting = Literal["none", "min-snr", "edm"]
 Features = Literal["lite0", "inception"]
 WARMUP_SHARE = 0.08  # of the run, where optimizer.warmup is unset
 COMPONENTS: dict[str, int] = {"lite0": 64, "inception": 0}
-"""Principal directions that distances are usually taken in; 0: all. In fewer than all 2,048 it is not FID."""
+"""Principal directions that the distance without bias is usually taken in; 0: all."""
 RateSchedule = Literal["cosine", "linear", "constant", "inverse-sqrt", "edm2", "wsd"]
 TimestepSampling = Literal["stratified", "uniform"]
 TimeDensity = Literal["uniform", "logit-normal", "log-normal"]
@@ -308,8 +308,11 @@ class Evaluate:
     features: Features = "lite0"
     """Network whose features are compared: `lite0` (EfficientNet-Lite0) or `inception`."""
     components: NotNegative[int | None] = None
-    """Principal directions of the real features used for the distance; 0: all of them; unset: 64 of `lite0`,
-    all of `inception`, as FID is defined."""
+    """Principal directions of the real features used for the distance without bias, which chooses the best checkpoint;
+    0: all of them; unset: 64 of `lite0`, all of `inception`. The headline always uses all, as FID is defined."""
+    target: Positive[float | None] = None
+    """Distance that is aimed at, in the number of the headline (FID, FD-lite0): a line in its chart, and the step at
+    which it was reached; unset: none."""
     significance: Positive[Share[float]] = 0.05
     """How often an equally good checkpoint may be called better by chance."""
 

@@ -76,12 +76,12 @@ def judge_samples(facts: Mapping[str, Any]) -> SampleQuality:
 def distance_over_gaussian(facts: Mapping[str, Any]) -> float | None:
     """The larger of both distances over those of Gaussian images; None without a yardstick."""
     gaussian, ratios = facts.get("gaussian") or {}, []
-    for name, number in (("distance", "corrected"), ("kernel", "value")):
+    for name in ("unbiased", "kernel"):
         if name not in gaussian or name not in facts:
             continue
-        far, error = float(gaussian[name][number]), float(gaussian[name]["error"])
+        far, error = float(gaussian[name]["value"]), float(gaussian[name]["error"])
         if far > CERTAIN * error:
-            ratios.append(max(0.0, float(facts[name][number])) / far)
+            ratios.append(max(0.0, float(facts[name]["value"])) / far)
     return max(ratios, default=None)
 
 

@@ -14,7 +14,7 @@ from safelight.data.images import Images, hold_out
 from safelight.evaluate.diversity import diversity
 from safelight.evaluate.features import Extractor
 from safelight.evaluate.figures import Figure
-from safelight.evaluate.frechet import FrechetDistance, frechet
+from safelight.evaluate.frechet import FrechetDistance, PlainDistance, frechet, real_against_real
 from safelight.evaluate.kernel import KernelDistance, KernelReference, fit_kernel_reference, kernel_distance
 from safelight.evaluate.memorisation import Memorisation
 from safelight.evaluate.modes import modes
@@ -22,7 +22,6 @@ from safelight.evaluate.neighbours import NEIGHBOURS, precision_recall
 from safelight.evaluate.real import choose, real_features
 from safelight.evaluate.reference import Reference, fit_reference
 from safelight.evaluate.thumbnails import Thumbnails, thumbnails_of
-from safelight.words import with_error
 
 
 def axes_of(features: str, components: int | None) -> int:
@@ -37,12 +36,27 @@ class Real:
     """Real images as features, and all that depends on them alone: computed once, used at every evaluation."""
 
     def __init__(self, features: np.ndarray, label: str, *, components: int = 0) -> None:
-        """`label`: what a distance over these features may be called; `components`: main axes that it is taken in, 0
-        for all of them."""
+        """`label`: what a distance over these features may be called; `components`: main axes that the one without
+        bias is taken in, 0 for all of them."""
         self.features = features
         fewer = min(components, features.shape[1], len(features) - 1) if components else 0
         self.reference: Reference = fit_reference(features, components=fewer or None)
-        self.label = f"{label}-pca{fewer}" if fewer else label
+        self.label = label
+        self.unbiased_label = f"{label}{f'-pca{fewer}' if fewer else ''}, bias removed"
+        self._floors: dict[int, tuple[float, int]] = {}
+
+    @cached_property
+    def whole(self) -> Reference:
+        """In all dimensions: what the number that is called FID is taken from."""
+        return self.reference if self.reference.projection is None else fit_reference(self.features)
+
+    def floor(self, count: int) -> tuple[float | None, int]:
+        """(distance, images) of as many real images from the others; None for too few."""
+        if len(self.features) < LEAST_REAL:
+            return None, 0
+        if count not in self._floors:
+            self._floors[count] = real_against_real(self.features, count)
+        return self._floors[count]
 
     @cached_property
     def kernel(self) -> KernelReference:
@@ -55,21 +69,20 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """The distances of one set of images from real ones."""
+    """The distances of one set of images from real ones that few samples do not bias."""
 
-    distance: FrechetDistance
+    unbiased: FrechetDistance
     kernel: KernelDistance
 
     def to_json(self) -> dict[str, Any]:
-        distance, kernel = self.distance, self.kernel
+        unbiased, kernel = self.unbiased, self.kernel
         return {
-            "distance": {
-                "value": distance.value,
-                "corrected": distance.corrected,
-                "error": distance.error,
-                "interval": [*distance.interval()],
-                "trusted": distance.trusted,
-                "dimension": distance.dimension,
+            "unbiased": {
+                "value": unbiased.corrected,
+                "error": unbiased.error,
+                "interval": [*unbiased.interval()],
+                "trusted": unbiased.trusted,
+                "dimension": unbiased.dimension,
             },
             "kernel": {"value": kernel.value, "error": kernel.error, "interval": [*kernel.interval()]},
         }
@@ -77,8 +90,10 @@ class Distances:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    label: str
-    distance: FrechetDistance
+    label: str  # of `distance`: FID for Inception features, FD-lite0 for those of lite0
+    distance: PlainDistance
+    unbiased: FrechetDistance
+    unbiased_label: str
     kernel: KernelDistance
     figures: tuple[Figure, ...]  # likeness and variety, each with what real images would score
     copies: Memorisation | None
@@ -87,18 +102,19 @@ class Examination:
 
     @property
     def summary(self) -> str:
-        """The distance as it may be quoted: with its error and the number of samples."""
-        doubt = "" if self.distance.trusted else ", too few samples to trust it"
-        value = max(self.distance.corrected, 0.0)
-        return f"{self.label} {with_error(value, self.distance.error)} (N = {self.distance.count:,}{doubt})"
+        """The distance as it may be quoted: with its error, the number of samples, and what real images have."""
+        real = self.distance.real
+        floor = "" if real is None else f", real images {real:.3g}"
+        return f"{self.label} {self.distance.words} (N = {self.distance.count:,}{floor})"
 
     def to_json(self) -> dict[str, Any]:
         copies, kinds, gaussian = self.copies, self.kinds, self.gaussian
         return {
             "label": self.label,
-            **Distances(self.distance, self.kernel).to_json(),
-            "count": self.distance.count,
-            "reference_count": self.distance.reference_count,
+            "distance": self.distance.to_json(),
+            **Distances(self.unbiased, self.kernel).to_json(),
+            "count": self.unbiased.count,
+            "reference_count": self.unbiased.reference_count,
             "figures": {figure.name: figure.to_json() for figure in self.figures},
             "kinds": None if kinds is None else kinds.round(5).tolist(),
             "gaussian": None if gaussian is None else gaussian.to_json(),
@@ -136,16 +152,26 @@ def examine(
 ) -> Examination:
     """`features` [n, d] of samples, the `copies` that were found among them, and the distances of `gaussian` images."""
     own = measure_distances(features, real, finite_reference=finite_reference)
-    figures: tuple[Figure, ...] = ()
-    shares: np.ndarray | None = None
-    if len(real.features) >= LEAST_REAL and len(features) > NEIGHBOURS:
-        samples = real.reference.project(features)
-        # In all dimensions: on the main axes of real images, noise lies in the middle of them and looks real.
-        near, variety = precision_recall(features, real.features), diversity(samples, real.projected)
-        kinds = modes(samples, real.projected)
-        shares = kinds.shares
-        figures = (
-            near.precision, near.recall, near.density, near.coverage, variety.variance, variety.distance,
-            variety.vendi, kinds.coverage, kinds.largest, kinds.different,
-        )  # fmt: skip
-    return Examination(real.label, own.distance, own.kernel, figures, copies, shares, gaussian)
+    plain = own.unbiased
+    if real.whole is not real.reference:
+        plain = frechet(features, real.whole, finite_reference=finite_reference)
+    distance = PlainDistance(max(plain.value, 0.0), plain.error, plain.count, *real.floor(plain.count))
+    figures, shares = likeness(features, real)
+    return Examination(
+        real.label, distance, own.unbiased, real.unbiased_label, own.kernel, figures, copies, shares, gaussian
+    )
+
+
+def likeness(features: np.ndarray, real: Real) -> tuple[tuple[Figure, ...], np.ndarray | None]:
+    """Figures of likeness and variety, and the shares of kinds; none from too few images."""
+    if len(real.features) < LEAST_REAL or len(features) <= NEIGHBOURS:
+        return (), None
+    samples = real.reference.project(features)
+    # In all dimensions: on the main axes of real images, noise lies in the middle of them and looks real.
+    near, variety = precision_recall(features, real.features), diversity(samples, real.projected)
+    kinds = modes(samples, real.projected)
+    figures = (
+        near.precision, near.recall, near.density, near.coverage, variety.variance, variety.distance,
+        variety.vendi, kinds.coverage, kinds.largest, kinds.different,
+    )  # fmt: skip
+    return figures, kinds.shares

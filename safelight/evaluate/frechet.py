@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from safelight.evaluate.moments import Moments
 from safelight.evaluate.reference import Reference, fit_reference
 from safelight.evaluate.statistics.chances import student_quantile
-from safelight.evaluate.statistics.jackknife import jackknife
+from safelight.evaluate.statistics.jackknife import jackknife, plain_value
+from safelight.words import with_error
 
 # From so many samples per dimension on, the 95 % interval holds the truth in 90 to 98 % of trials, also with heavy
 # tails: bench/results/calibration.md. From moments alone the fourth moments are taken as those of a Gaussian.
@@ -46,6 +48,40 @@ class FrechetDistance:
             f"{words}, but {self.count:,} samples are too few for {self.dimension} dimensions: neither the number nor "
             f"its interval can be trusted. Use more samples, or a reference with fewer components."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainDistance:
+    """The headline: mean and covariance of all features, no bias taken off. Over Inception features this is FID."""
+
+    value: float
+    error: float  # standard error
+    count: int
+    real: float | None = None  # what other real images have: few images are far from the rest, however good they are
+    real_count: int = 0
+
+    @property
+    def words(self) -> str:
+        return with_error(self.value, self.error)
+
+    @property
+    def sentence(self) -> str:
+        known = "The usual number: all features, and no bias taken off"
+        if self.real is None:
+            return f"{known}. Compare it at equal numbers of images only."
+        return (
+            f"{known}. {self.real_count:,} other real images have {self.real:.4g}: no model can be expected below it."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"value": self.value, "error": self.error, "real": self.real, "real_count": self.real_count}
+
+
+def real_against_real(features: np.ndarray, count: int) -> tuple[float, int]:
+    """(plain distance, images) of `count` real images, or half of them, from the others: as low as it can get."""
+    count = min(count, len(features) // 2)
+    order = np.random.default_rng(0).permutation(len(features))  # drawn, and always alike
+    return plain_value(features[order[:count]], fit_reference(features[order[count:]])), count
 
 
 def frechet(

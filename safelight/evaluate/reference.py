@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -25,15 +26,19 @@ class Projection:
         return Moments(len(mean), moments.count, mean, self.components.T @ moments.scatter @ self.components)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reference:
     """Computed once per dataset and kept; all but `projection` is in the projected space if there is one."""
 
     count: int
     mean: np.ndarray
     covariance: np.ndarray
-    root: np.ndarray  # symmetric, root @ root = covariance: the expensive part
     projection: Projection | None = None
+
+    @cached_property
+    def root(self) -> np.ndarray:
+        """Symmetric, root @ root = covariance: the expensive part, which fewer samples than dimensions do not need."""
+        return symmetric_root(self.covariance)
 
     @property
     def dimension(self) -> int:
@@ -71,8 +76,7 @@ def fit_reference(features: np.ndarray | Moments, *, components: int | None = No
     if components is not None:
         projection = _principal(moments, components)
         moments = projection.project_moments(moments)
-    covariance = moments.covariance
-    return Reference(moments.count, moments.mean.copy(), covariance, symmetric_root(covariance), projection)
+    return Reference(moments.count, moments.mean.copy(), moments.covariance, projection)
 
 
 def _principal(moments: Moments, components: int) -> Projection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def compare(
     fitted = reference if isinstance(reference, Reference) else fit_reference(reference)
     new, old = fitted.project(new), fitted.project(old)
     _check_paired(new, old)
-    plain = Reference(fitted.count, fitted.mean, fitted.covariance, fitted.root)  # projected already
+    plain = fitted if fitted.projection is None else replace(fitted, projection=None)  # projected already
     one, other = jackknife(new, plain), jackknife(old, plain)
     both = one.minus(other)
     enough = len(new) >= MIN_SAMPLES_PER_DIMENSION * fitted.dimension

@@ -10,7 +10,7 @@ from safelight.diagnosis.rules.samples import RULES
 from safelight.diagnosis.sample_quality import Kind, judge_samples
 from safelight.errors import UsageError
 from safelight.evaluate.diversity import MAX_IMAGES, mean_distance
-from safelight.evaluate.examination import LEAST_REAL, Real, examine
+from safelight.evaluate.examination import LEAST_REAL, Real, likeness
 from safelight.evaluate.features import Extractor
 from safelight.evaluate.fid import FeatureName, SampleFeatures
 from safelight.evaluate.figures import Figure, draw_rows, range_text
@@ -115,9 +115,10 @@ class Diversity:
         features = self._samples.features()
         if len(features) <= NEIGHBOURS:
             raise UsageError(f"Expected more than {NEIGHBOURS} samples, came {len(features)}. Add some.")
-        examination = examine(features, self._real)
-        named = {figure.name: figure for figure in examination.figures}
-        quality = judge_samples(examination.to_json())
+        figures, shares = likeness(features, self._real)
+        named = {figure.name: figure for figure in figures}
+        facts = {"figures": {name: figure.to_json() for name, figure in named.items()}}
+        quality = judge_samples(facts | {"kinds": None if shares is None else shares.tolist()})
         rows = draw_rows(len(features), min(MAX_IMAGES, len(self._real.features) // 2))
         chosen = self._real.reference.project(features)[rows]
         apart = mean_distance(chosen)

@@ -81,6 +81,7 @@ class Judged:
     verdict: Verdict | None
     features: np.ndarray
     closest: Image.Image | None
+    target: float | None
 
     @property
     def better(self) -> bool:
@@ -88,12 +89,17 @@ class Judged:
 
     def readings(self) -> dict[str, float]:
         found = self.examination
-        numbers = {vocabulary.DISTANCE: found.distance.corrected, vocabulary.DISTANCE_ERROR: found.distance.error}
+        numbers = {vocabulary.DISTANCE: found.distance.value, vocabulary.DISTANCE_ERROR: found.distance.error}
+        numbers |= {vocabulary.UNBIASED: found.unbiased.corrected, vocabulary.UNBIASED_ERROR: found.unbiased.error}
+        if found.distance.real is not None:
+            numbers |= {vocabulary.REAL_DISTANCE: found.distance.real}
+        if self.target is not None:
+            numbers |= {vocabulary.TARGET_DISTANCE: self.target}
         numbers |= {vocabulary.KERNEL: found.kernel.value, vocabulary.KERNEL_ERROR: found.kernel.error}
         numbers |= {SIGNALS[figure.name]: figure.value for figure in found.figures}
         if found.gaussian is not None:
             numbers |= {
-                vocabulary.GAUSSIAN_DISTANCE: found.gaussian.distance.corrected,
+                vocabulary.GAUSSIAN_DISTANCE: found.gaussian.unbiased.corrected,
                 vocabulary.GAUSSIAN_KERNEL: found.gaussian.kernel.value,
             }
         if found.copies is not None:
@@ -109,6 +115,9 @@ class Judged:
         if self.verdict is not None and best_step is not None:
             outcome = "better than" if self.verdict.better else "no better than"
             line += f", {outcome} step {best_step:,} (p = {self.verdict.p:.2g})"
+        if self.target is not None:
+            reached = "is reached" if self.examination.distance.value <= self.target else "is not reached"
+            line += f"; the target of {self.target:g} {reached}"
         if copies is not None and copies.alarm:
             line += f". {copies.sentence.rstrip('.')}"
         return f"{line}. Evaluations took {share:.1%} of the time."
@@ -174,7 +183,7 @@ class SampleJudge:
             verdict = compare(features, self._best, self.real.reference, error_rate=rate)
             if not verdict.enough:  # the kernel distance has no bias: it can be judged with few samples
                 verdict = compare_kernel(features, self._best, self.real.kernel, error_rate=rate)
-        return Judged(found, verdict, features, closest)
+        return Judged(found, verdict, features, closest, self._config.evaluate.target)
 
     def keep(self, features: np.ndarray) -> None:
         """These are the best so far."""

@@ -11,12 +11,14 @@ from torch import Tensor
 from safelight.checkpoints.loading import load_ema
 from safelight.config import Config
 from safelight.config.epochs import every_in_steps
+from safelight.diagnosis.goal import find_goal
 from safelight.errors import CheckpointError
 from safelight.evaluate.examination import examine
 from safelight.generate import generate
 from safelight.keys import derive_seed
 from safelight.observing.sample_judge import FIRST_GUESS, FORWARD, USUAL_EVALUATIONS, Budget, SampleJudge
 from safelight.observing.stage_pictures import planned_steps
+from safelight.record.history import open_history
 from safelight.training.previews import Drawn, draw_together, preview_request
 from safelight.training.step_reader import Session
 
@@ -162,5 +164,15 @@ class Evaluator:
         self._record.event(self._state.counters.step - 1, "rescored", **facts)
         self._say(f"Best: step {step:,}, {found.summary} on fresh noise. Evaluations took {share:.1%} of the time.")
         distance = found.distance
-        facts = {"label": found.label, "distance": distance.corrected, "error": distance.error}
-        self._folder.update_status(evaluation={"step": step, **facts, "samples": distance.count})
+        facts = {"label": found.label, "distance": distance.value, "error": distance.error, "real": distance.real}
+        self._folder.update_status(
+            evaluation={"step": step, **facts, "samples": distance.count} | self._goal_in_numbers()
+        )
+
+    def _goal_in_numbers(self) -> dict[str, float | int | None]:
+        if self._config.evaluate.target is None:
+            return {}
+        self._record.flush(wait=True)
+        with open_history(self._folder.record) as history:
+            goal = find_goal(history)
+        return {} if goal is None else {"target": self._config.evaluate.target, "reached": goal.reached}

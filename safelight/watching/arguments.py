@@ -29,6 +29,8 @@ class PreviewIntervals:
     sample_every: int | None = None
     evaluate_every: int | None = None
     features: Features = "lite0"
+    target_distance: float | None = None
+    """That is aimed at."""
 
     def __post_init__(self) -> None:
         for name in ("sample_every", "evaluate_every"):
@@ -37,6 +39,9 @@ class PreviewIntervals:
                 raise UsageError(f"{name} is {every!r}. Use a number of updates, 0 for never, or leave it out.")
         if self.features not in ("lite0", "inception"):
             raise UsageError(f"features is {self.features!r}. Use lite0 or inception.")
+        target = self.target_distance
+        if target is not None and (isinstance(target, bool) or not isinstance(target, int | float) or not target > 0):
+            raise UsageError(f"target_distance is {target!r}. Use a distance above 0, or leave it out.")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ except ImportError:
 STEP_ARGUMENTS = ("t", "pred", "target", "x0", "noise", "x_t", "labels")
 WATCH_ARGUMENTS = (
     "ema", "process", "schedule", "prediction", "sampler", "data", "steps", "loggers", "sample_every",
-    "evaluate_every", "features", "say", "on_finding",
+    "evaluate_every", "features", "target_distance", "say", "on_finding",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     def __init__(self, run: str | Path | None = None, *, network: str | None = None, **arguments: Any) -> None:
         """`network`: the attribute that the module keeps its network in, such as "unet" or "model.unet": only then is
         it seen how the network is called. `arguments`: what `safelight.watch` takes beside (ema, process, prediction,
-        sampler, data, steps, loggers, sample_every, evaluate_every, features, say, on_finding)."""
+        sampler, data, steps, loggers, sample_every, evaluate_every, features, target_distance, say, on_finding)."""
         super().__init__()
         if unknown := arguments.keys() - WATCH_ARGUMENTS:
             raise UsageError(

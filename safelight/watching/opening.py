@@ -37,6 +37,7 @@ def watch(
     sample_every: int | None = None,
     evaluate_every: int | None = None,
     features: Features = "lite0",
+    target_distance: float | None = None,
     say: Callable[[str], None] | None = None,
     on_finding: OnFinding | None = None,
 ) -> Watch | SilentWatch:
@@ -56,7 +57,8 @@ def watch(
 
     With a `sampler`, samples are drawn from the same noise every `sample_every` updates, as pictures of the run; with
     `data` or x0 they are compared with the images every `evaluate_every` updates, by `features` (lite0, inception).
-    Unset, both are done at times, within a small share of the time; 0: never.
+    Unset, both are done at times, within a small share of the time; 0: never. `target_distance`: the distance that is
+    aimed at, a line in its chart.
 
     What is wrong is reported by `say` while the loop runs, on stderr unless it is given; `on_finding` is then called
     with the finding, inside `step`, and may raise to end the training.
@@ -64,7 +66,7 @@ def watch(
     With several processes the first one is watched; the others get one that does nothing. Gradients are the same on all
     of them; the losses are those of the first one's share of the batch.
     """
-    often = PreviewIntervals(sample_every, evaluate_every, features)
+    often = PreviewIntervals(sample_every, evaluate_every, features, target_distance)
     arguments = WatchArguments(
         model, optimizer, ema, schedule, scaler, prediction, sampler, data, process, often, space
     )

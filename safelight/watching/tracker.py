@@ -45,9 +45,10 @@ class Tracker(GeneralTracker):
         self, model: Any, optimizer: Any = None, *, on_finding: OnFinding | None = None, **given: Any
     ) -> Watch | SilentWatch:
         """`safelight.watch`, into the record of this tracker, with what that takes (ema, process, scaler, prediction,
-        sampler, data, sample_every, evaluate_every, features, on_finding). Call it after
+        sampler, data, sample_every, evaluate_every, features, target_distance, on_finding). Call it after
         `accelerator.init_trackers`."""
-        often = {name: given.pop(name) for name in ("sample_every", "evaluate_every", "features") if name in given}
+        names = ("sample_every", "evaluate_every", "features", "target_distance")
+        often = {name: given.pop(name) for name in names if name in given}
         arguments = WatchArguments(model, optimizer, previews=PreviewIntervals(**often), **given)
         opened = open_watch(arguments, lambda: self.tracker, self._step, print_to_stderr, on_finding)
         self._watch = opened if isinstance(opened, Watch) else None

@@ -24,7 +24,7 @@ from safelight.errors import CheckpointError, RunBusy, UsageError
 from safelight.training.clipping import AdaptiveClipper
 from safelight.training.ema import EMA
 from torture.disks import QuickDisk
-from torture.plain_loop import torment
+from torture.plain_loop import OTHER_STATE, Blow, torment, undisturbed
 
 QUICK = QuickDisk()
 
@@ -341,13 +341,23 @@ def test_no_file_is_a_pickle(tmp_path: Path) -> None:
     assert json.loads((path / "state.json").read_text())["parts"]["optimizer"]["state"] == {}
 
 
-# Killed in a plain loop. `python -m torture.plain_loop --kills 200` does it more often.
+# Killed in a plain loop. `python -m torture --only "plain loops"` does it more often.
 
-MOMENTS = [3, 17, 40, 71, 72, 73, 90, 101, 120, 133, 55, 62]  # calls to the disk: two saves and a half
+CALLS = [3, 17, 40, 71, 72, 73, 90, 101, 120, 133, 55, 62]  # to the disk: two saves and a half
+
+
+def killed(folder: Path, calls: list[int], fell: list[str] | None = None) -> Callable[[], list[str]]:
+    """What is wrong with a loop that is killed at these calls, and again until it ends; its marks are made now."""
+    marks = undisturbed(folder / "whole", steps=20)
+    tell = (lambda _: None) if fell is None else fell.append
+    return lambda: torment(folder / "killed", [Blow(call) for call in calls], marks, tell)
 
 
 def test_a_plain_loop_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    assert torment(tmp_path, MOMENTS, steps=20) == []
+    fell: list[str] = []
+    assert killed(tmp_path, CALLS, fell)() == []
+    assert len(fell) == len(CALLS)
+    assert "write" in fell
 
 
 def test_written_in_place_it_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,10 +368,12 @@ def test_written_in_place_it_would(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         writer._write_files(path, prepare(snapshot), disk, SaveCoordinator())
         return path
 
+    torment_it = killed(tmp_path, CALLS[:5])
     monkeypatch.setattr(saves, "write", in_place)
-    assert torment(tmp_path, MOMENTS[:5], steps=20)
+    assert torment_it()
 
 
 def test_without_random_states_it_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torment_it = killed(tmp_path, CALLS[2:6])
     monkeypatch.setattr(saves, "restore_random_states", lambda _: [])
-    assert any("other weights" in words for words in torment(tmp_path, MOMENTS[2:6], steps=20))
+    assert any(OTHER_STATE in words for words in torment_it())

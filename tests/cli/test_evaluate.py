@@ -25,8 +25,8 @@ from safelight.evaluate.networks.weights import SOURCES
 FIGURES = ["precision", "recall", "density", "coverage", "variance", "distance", "vendi", "modes", "largest mode",
            "different modes"]  # fmt: skip
 KEYS = {
-    "of", "verdict", "kind", "over_gaussian", "label", "distance", "kernel", "count", "reference_count", "figures",
-    "kinds", "gaussian", "copies", "extractor",
+    "of", "verdict", "kind", "over_gaussian", "label", "distance", "unbiased", "kernel", "count", "reference_count",
+    "figures", "kinds", "gaussian", "copies", "extractor",
 }  # fmt: skip
 FEW = ["-n", "16", "--components", "4"]
 
@@ -71,7 +71,8 @@ def test_the_page_of_a_run(trained_run: Path, capsys: pytest.CaptureFixture[str]
     code, out, err = ask(capsys, "evaluate", str(trained_run), *FEW)
     assert code == 0, err
     assert str(trained_run) in out
-    assert "FD-lite0-pca4" in out
+    assert "\nFD-lite0 " in out
+    assert "FD-lite0-pca4, bias removed" in out
     assert all(f"\n{name} " in out for name in [*FIGURES, "kernel", "copies"])
     assert "16 samples, 120 real images; lite0 at" in out
     assert "nan" not in out.split()
@@ -92,15 +93,15 @@ def test_the_json_of_a_run(trained_run: Path, capsys: pytest.CaptureFixture[str]
     }  # fmt: skip
     assert found["extractor"]["extractor"] == "lite0"
     assert len(found["extractor"]["weights"]) == 64
-    assert found["distance"]["dimension"] == 1280
-    assert not found["distance"]["trusted"], "16 samples in 1,280 dimensions"
+    assert found["unbiased"]["dimension"] == 1280
+    assert not found["unbiased"]["trusted"], "16 samples in 1,280 dimensions"
 
 
 def test_the_seed_decides_and_nothing_else_does(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def distance(*more: str) -> float:
         code, out, err = ask(capsys, "evaluate", str(trained_run), "--json", *FEW, *more)
         assert code == 0, err
-        return json.loads(out)["distance"]["corrected"]
+        return json.loads(out)["distance"]["value"]
 
     usual = distance()
     assert distance("--seed=0") == usual
@@ -162,7 +163,7 @@ def test_two_folders(piles: tuple[Path, Path], capsys: pytest.CaptureFixture[str
     found = json.loads(out)
     assert found.keys() == KEYS
     assert found["of"] == [first, second]
-    assert (found["count"], found["reference_count"], found["label"]) == (6, 6, "FD-lite0-pca2")
+    assert (found["count"], found["reference_count"], found["label"]) == (6, 6, "FD-lite0")
     assert found["copies"] is None
     assert found["figures"] == {}, "too few for them"
 

@@ -10,7 +10,7 @@ from safelight.diagnosis.sample_quality import distance_over_gaussian, judge_sam
 
 
 def distances(fd: float, kernel: float, error: float = 0.1) -> dict[str, Any]:
-    return {"distance": {"corrected": fd, "error": error}, "kernel": {"value": kernel, "error": error}}
+    return {"unbiased": {"value": fd, "error": error}, "kernel": {"value": kernel, "error": error}}
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from safelight.config.tree import Data
 from safelight.data.sources.shapes import shapes
 from safelight.evaluate.examination import LEAST_REAL, Examination, Real, examine
 from safelight.evaluate.features import Extractor, extract, own_extractor
+from safelight.evaluate.frechet import frechet
 from safelight.evaluate.thumbnails import Thumbnails, find_copies, shrink
 
-KEYS = {"label", "distance", "kernel", "count", "reference_count", "figures", "kinds", "gaussian", "copies"}
+KEYS = {"label", "distance", "unbiased", "kernel", "count", "reference_count", "figures", "kinds", "gaussian", "copies"}
 COUNT, TRAINED, HELD = 512, 1500, 600
 ALIKE = ("as real images do.", "no crowding.", "the mixture is as in real images.")
 
@@ -167,9 +168,9 @@ def test_each_disease_is_seen_by_its_own_numbers(
     told = complaints(found)
     assert seen <= told
     assert not unseen & told
-    assert (found.distance.interval()[0] > 0) == far
+    assert (found.unbiased.interval()[0] > 0) == far
     assert ("clearly more than" in found.kernel.sentence) == far
-    assert found.distance.trusted
+    assert found.unbiased.trusted
     assert found.copies is not None
     assert found.copies.alarm == alarm
     assert ("The model copies" in found.copies.sentence) == alarm
@@ -223,9 +224,9 @@ def test_copies_are_counted_and_shown_with_their_originals(name: str, share: flo
 
 def test_the_worse_the_farther() -> None:
     order = ["other draws", "slightly low variance", "low variance", "one image"]
-    values = [examined(name).distance.corrected for name in order]
+    values = [examined(name).unbiased.corrected for name in order]
     assert values == sorted(values)
-    assert examined("one class").distance.corrected > 10 * examined("one hue missing").distance.corrected
+    assert examined("one class").unbiased.corrected > 10 * examined("one hue missing").unbiased.corrected
 
 
 def test_the_same_samples_get_the_same_numbers() -> None:
@@ -241,9 +242,10 @@ def test_json_says_all_that_was_found(name: str) -> None:
     found = examined(name)
     told = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert told.keys() == KEYS
-    assert (told["label"], told["count"], told["reference_count"]) == ("FD-eye-pca32", COUNT, TRAINED)
-    assert told["distance"]["corrected"] == found.distance.corrected
-    assert told["distance"]["dimension"] == 32
+    assert (told["label"], told["count"], told["reference_count"]) == ("FD-eye", COUNT, TRAINED)
+    assert told["distance"]["value"] == frechet(extract(eye(), MAKE[name]()), extract(eye(), trained())).value
+    assert told["unbiased"]["value"] == found.unbiased.corrected
+    assert told["unbiased"]["dimension"] == 32
     assert told["figures"].keys() == FIGURES
     for figure in told["figures"].values():
         assert figure["interval"][0] <= figure["value"] <= figure["interval"][1]
@@ -258,17 +260,21 @@ def test_sentences_are_those_of_all_numbers() -> None:
     assert found.copies is not None
     figures = [figure.sentence for figure in found.figures]
     assert len(figures) == len(FIGURES)
-    assert all(text.endswith(".") for text in [found.distance.sentence, found.kernel.sentence, *figures])
+    assert all(
+        text.endswith(".")
+        for text in [found.distance.sentence, found.unbiased.sentence, found.kernel.sentence, *figures]
+    )
     assert found.copies.sentence.endswith(".")
     assert "The model copies training images" in found.copies.sentence
 
 
 def test_the_summary_has_its_error_and_the_number_of_samples() -> None:
     few = examine(extract(eye(), fresh()[:127]), real())
-    assert re.fullmatch(r"FD-eye-pca32 [0-9]\.[0-9]+ ± 0\.[0-9]+ \(N = 512\)", examined("one class").summary)
-    assert few.summary.endswith("(N = 127, too few samples to trust it)"), "128 = 4 x 32 would be enough"
-    assert examine(extract(eye(), fresh()[:128]), real()).summary.endswith("(N = 128)")
-    assert "-" not in examined("held out").summary.removeprefix("FD-eye-pca32"), "no distance is below 0"
+    number = r"[0-9]+\.[0-9]+"
+    words = rf"FD-eye {number} ± {number} \(N = 512, real images {number}\)"
+    assert re.fullmatch(words, examined("one class").summary)
+    assert not few.unbiased.trusted, "128 = 4 x 32 would be enough"
+    assert examine(extract(eye(), fresh()[:128]), real()).unbiased.trusted
     assert few.copies is None
     assert few.to_json()["copies"] is None
 
@@ -280,10 +286,13 @@ def test_the_summary_has_its_error_and_the_number_of_samples() -> None:
     ("count", "components", "label", "dimension"),
     [(300, 0, "FD", 256), (300, 8, "FD-pca8", 8), (300, 9999, "FD-pca256", 256), (20, 64, "FD-pca19", 19)],
 )
-def test_the_label_names_the_axes_that_are_used(count: int, components: int, label: str, dimension: int) -> None:
+def test_only_the_distance_without_bias_names_the_axes_that_are_used(
+    count: int, components: int, label: str, dimension: int
+) -> None:
     found = Real(extract(eye(), trained()[:count]), "FD", components=components)
-    assert found.label == label
+    assert (found.label, found.unbiased_label) == ("FD", f"{label}, bias removed")
     assert found.reference.dimension == dimension
+    assert found.whole.dimension == 256
 
 
 @pytest.mark.parametrize(("count", "figures"), [(LEAST_REAL - 1, 0), (LEAST_REAL, 10)])
@@ -294,12 +303,28 @@ def test_few_real_images_make_no_modes(count: int, figures: int) -> None:
     assert json.dumps(found.to_json(), allow_nan=False)
 
 
+@pytest.mark.parametrize(("count", "taken"), [(64, 64), (500, 500), (900, 750)])
+def test_the_floor_is_what_as_many_real_images_have(count: int, taken: int) -> None:
+    features = extract(eye(), trained())
+    floor, compared = Real(features, "FD").floor(count)
+    assert compared == taken
+    others = frechet(extract(eye(), fresh()[: min(taken, 500)]), features[min(taken, 500) :]).value
+    assert floor is not None
+    assert floor == pytest.approx(others, rel=0.35), "of other draws: none of the compared is among the others"
+
+
+def test_few_real_images_have_no_floor() -> None:
+    assert Real(extract(eye(), trained()[: LEAST_REAL - 1]), "FD").floor(16) == (None, 0)
+
+
 def test_between_two_piles_the_choice_of_real_images_counts_too() -> None:
     features = extract(eye(), fresh())
     alone, both = (examine(features, real(), finite_reference=counts) for counts in (False, True))
     assert both.distance.error > alone.distance.error
+    assert both.distance.value == alone.distance.value
+    assert both.unbiased.error > alone.unbiased.error
     assert both.kernel.error > alone.kernel.error
-    assert both.distance.corrected < alone.distance.corrected, "its bias is taken off as well"
+    assert both.unbiased.corrected < alone.unbiased.corrected, "its bias is taken off as well"
 
 
 def test_json_where_no_share_of_copies_could_be_seen() -> None:

@@ -64,7 +64,7 @@ def test_without_full_rank_both_forms_agree() -> None:
 def test_the_bias_is_gone_and_the_interval_holds_the_truth() -> None:
     """60 trials; bench/calibration.py has many more."""
     dimension, truth = 16, 16 * (1.3 - 1) ** 2
-    reference = Reference(10**9, np.zeros(dimension), np.eye(dimension), np.eye(dimension))
+    reference = Reference(10**9, np.zeros(dimension), np.eye(dimension))
     found = [frechet(1.3 * np.random.default_rng(seed).normal(size=(128, dimension)), reference) for seed in range(60)]
     plain, corrected = (np.array([getattr(one, name) for one in found]) for name in ("value", "corrected"))
     error = corrected.std() / 60**0.5
@@ -75,7 +75,7 @@ def test_the_bias_is_gone_and_the_interval_holds_the_truth() -> None:
 
 
 def test_moments_alone_are_enough_with_many_samples() -> None:
-    reference = Reference(10**9, np.zeros(8), np.eye(8), np.eye(8))
+    reference = Reference(10**9, np.zeros(8), np.eye(8))
     for count, near in ((64, False), (2048, True)):
         x = 1.3 * np.random.default_rng(0).normal(size=(count, 8))
         found, wanted = frechet(Moments.of(x), reference), frechet(x, reference)

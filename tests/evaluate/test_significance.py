@@ -11,7 +11,7 @@ from safelight.evaluate.kernel import fit_kernel_reference
 from safelight.evaluate.significance import compare_kernel
 
 DIMENSION = 8
-REFERENCE = Reference(10**9, np.zeros(DIMENSION), np.eye(DIMENSION), np.eye(DIMENSION))
+REFERENCE = Reference(10**9, np.zeros(DIMENSION), np.eye(DIMENSION))
 REAL = np.random.default_rng(77).normal(size=(400, DIMENSION))
 
 

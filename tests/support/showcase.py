@@ -100,6 +100,7 @@ def _add_rare(record: RecordWriter, steps: int, sick: bool) -> None:
         record.add(step, {f"skill/{name}": number * step / (step + 30) for name, number in (skill | levels).items()})
     for step in range(99, steps, 100):
         record.add(step, {"quality/distance": 90 / step, "quality/distance_error": 0.1, "diversity/variance": 0.9})
+        record.add(step, {"quality/real_distance": 0.25, "quality/target_distance": 0.5})
     record.event(0, "data", images=40)
 
 

@@ -17,8 +17,15 @@ from torture.scenarios import all_scenarios
 
 ROOT = Path(__file__).parents[2]
 PROPERTIES = {"kills": 1, "fuzz: images": 1000, "fuzz: tensors": 1000, "fuzz: manifests": 300, "fuzz: checkpoints": 100,
-              "fuzz: configs": 200, "fuzz: records": 60, "ranks killed": 2}  # fmt: skip
-CONTROLS = ("seed broken", "fuzz: unsafe YAML", "fuzz: a reader that crashes", "fuzz: a traceback", "fsync removed")
+              "fuzz: configs": 200, "fuzz: records": 60, "ranks killed": 2, "plain loops": 10}  # fmt: skip
+CONTROLS = (
+    "seed broken",
+    "fuzz: unsafe YAML",
+    "fuzz: a reader that crashes",
+    "fuzz: a traceback",
+    "fsync removed",
+    "plain loops, saved later",
+)
 
 
 @pytest.mark.timeout(1800)  # half a minute alone, and many times that beside others

@@ -19,6 +19,7 @@ from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Snapshot
 from safelight.checkpoints.writer import Writer, write
+from safelight.diagnosis import diagnose_run
 from safelight.evaluate import examination
 from safelight.evaluate import features as features_module
 from safelight.evaluate.features import Extractor, load_extractor, own_extractor
@@ -200,15 +201,20 @@ def test_events_say_what_was_found_and_against_what(whole: tuple[Path, Quiet]) -
     found = events(folder, "evaluated")
     assert [step for step, _ in found] == [4, 8, 12]
     read = dict(distances(folder))
-    gaussian = dict(read_signal(folder / "record.sqlite", "quality/gaussian_distance"))
+    gaussian, floor, unbiased = (
+        dict(read_signal(folder / "record.sqlite", f"quality/{name}"))
+        for name in ("gaussian_distance", "real_distance", "unbiased")
+    )
     best = 4
     for step, facts in found:
-        assert facts["distance"]["corrected"] == pytest.approx(read[step - 1], rel=1e-6)
+        assert facts["distance"]["value"] == pytest.approx(read[step - 1], rel=1e-6)
+        assert facts["distance"]["real"] == pytest.approx(floor[step - 1], rel=1e-6)
+        assert facts["unbiased"]["value"] == pytest.approx(unbiased[step - 1], rel=1e-6)
         assert facts["extractor"]["extractor"] == "fields"
-        assert (facts["label"], facts["count"], facts["reference_count"]) == ("FD-fields-pca8", 64, 128)
+        assert (facts["label"], facts["count"], facts["reference_count"]) == ("FD-fields", 64, 128)
         assert facts["copies"]["held_out"] is True
         assert facts["gaussian"] == found[0][1]["gaussian"], "measured once"
-        assert facts["gaussian"]["distance"]["corrected"] == pytest.approx(gaussian[step - 1], rel=1e-6)
+        assert facts["gaussian"]["unbiased"]["value"] == pytest.approx(gaussian[step - 1], rel=1e-6)
         if step == 4:
             assert "against" not in facts
             continue
@@ -223,16 +229,34 @@ def test_events_say_what_was_found_and_against_what(whole: tuple[Path, Quiet]) -
     assert kept == {
         "step": best,
         "label": facts["label"],
-        "distance": facts["distance"]["corrected"],
+        "distance": facts["distance"]["value"],
         "error": facts["distance"]["error"],
+        "real": facts["distance"]["real"],
         "samples": 64,
     }
+
+
+@pytest.mark.parametrize(("target", "reached"), [(1e6, 4), (1e-6, None)])
+def test_a_target_is_recorded_and_when_it_was_reached(
+    whole: tuple[Path, Quiet], tmp_path: Path, target: float, reached: int | None
+) -> None:
+    folder = tmp_path / "run"
+    said = train(folder, **FULL, evaluate__target=target).said
+    assert status(folder)["evaluation"] == status(whole[0])["evaluation"] | {"target": target, "reached": reached}
+    assert dict(read_signal(folder / "record.sqlite", "quality/target_distance")) == pytest.approx(
+        {3: target, 7: target, 11: target}
+    )
+    words = "is not reached" if reached is None else "is reached"
+    assert sum(f"the target of {target:g} {words}" in line for line in said) == 3
+    found = diagnose_run(folder).samples or ""
+    assert ("was reached at step 4." in found) == (reached is not None)
+    assert ("was not reached: the lowest was" in found) == (reached is None)
 
 
 def test_the_last_score_is_of_other_noise(whole: tuple[Path, Quiet]) -> None:
     chosen = dict(distances(whole[0]))
     [(_, facts)] = events(whole[0], "rescored")
-    assert not math.isclose(facts["distance"]["corrected"], chosen[facts["best_step"] - 1], rel_tol=1e-4)
+    assert not math.isclose(facts["distance"]["value"], chosen[facts["best_step"] - 1], rel_tol=1e-4)
 
 
 def test_pictures_of_the_closest_pairs(whole: tuple[Path, Quiet]) -> None:
@@ -249,7 +273,7 @@ def test_pictures_of_the_closest_pairs(whole: tuple[Path, Quiet]) -> None:
 def test_the_screen_is_told_in_one_line_each(whole: tuple[Path, Quiet]) -> None:
     lines = [text for text in whole[1].said if text.startswith("Step ")]
     assert [line.split(":")[0] for line in lines] == ["Step 4", "Step 8", "Step 12"]
-    assert all("FD-fields-pca8" in line and "(N = 64)" in line for line in lines)
+    assert all("FD-fields " in line and "(N = 64, real images " in line for line in lines)
     assert "better than" not in lines[0]
     assert all("better than step" in line and "(p = " in line for line in lines[1:])
     [best] = [text for text in whole[1].said if text.startswith("Best: step ")]
@@ -281,7 +305,7 @@ def test_the_network_that_comes_with_safelight(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sample_judge, "load_extractor", load_extractor)
     train(tmp_path / "run", evaluate__every=12)
     [(_, facts)] = events(tmp_path / "run", "evaluated")
-    assert facts["label"] == "FD-lite0-pca8"
+    assert facts["label"] == "FD-lite0"
     assert facts["extractor"]["extractor"] == "lite0"
 
 

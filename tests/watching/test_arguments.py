@@ -43,6 +43,7 @@ def test_nothing_but_the_model_is_needed() -> None:
     [
         ({"sample_every": -1}, "sample_every is -1"),
         ({"evaluate_every": 2.5}, "evaluate_every is 2.5"),
+        ({"target_distance": 0}, "target_distance is 0"),
         ({"sample_every": True}, "sample_every is True"),
         ({"features": "vgg"}, "features is 'vgg'"),
     ],

@@ -11,6 +11,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.goal import find_goal
 from safelight.diagnosis.rule import Detection, Detector, first_of, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.diagnosis.sample_appearance import judge_appearance
@@ -19,7 +20,6 @@ from safelight.vocabulary import (
     CHECK,
     COVERAGE,
     DENSITY,
-    DISTANCE,
     GAUSSIAN_DISTANCE,
     GAUSSIAN_KERNEL,
     KERNEL,
@@ -28,6 +28,7 @@ from safelight.vocabulary import (
     RECALL,
     SKILL_EMA,
     SKILL_RAW,
+    UNBIASED,
     VARIETY,
     VENDI,
     Signal,
@@ -186,7 +187,7 @@ def _evidence(evaluation: Evaluation, signal: Signal, name: str) -> Evidence:
 def _distances(run: RunHistory, evaluation: Evaluation) -> tuple[Evidence, ...]:
     if evaluation.quality.near is None:
         return ()
-    own, gaussian = (DISTANCE, GAUSSIAN_DISTANCE) if "distance" in evaluation.facts else (KERNEL, GAUSSIAN_KERNEL)
+    own, gaussian = (UNBIASED, GAUSSIAN_DISTANCE) if "unbiased" in evaluation.facts else (KERNEL, GAUSSIAN_KERNEL)
     return run.evidence_of({own: "below half of the Gaussian's", gaussian: None})
 
 
@@ -260,8 +261,14 @@ def _is_sick_early(evaluation: Evaluation) -> bool:
 
 
 def describe_samples(run: RunHistory) -> str | None:
-    """What the newest samples are like: by an evaluation, and where there is none as new or pixels are wrong, by
-    these; None before anything was drawn."""
+    """What the newest samples are like, and whether the target distance was reached; None before anything was drawn."""
+    goal = find_goal(run.record)
+    words = [_newest_look(run), None if goal is None else goal.words()]
+    return " ".join(filter(None, words)) or None
+
+
+def _newest_look(run: RunHistory) -> str | None:
+    """By an evaluation, and where there is none as new or pixels are wrong, by these."""
     looks, found = appearances(run)[-1:], evaluations(run)[-1:]
     newest = max((each.step for each in looks + found), default=None)
     newest_ones = [each for each in found + looks if each.step == newest]
@@ -325,7 +332,7 @@ RULES = (
         "well, so that the samples should be better than that.",
         limits="Data that is nearly Gaussian itself, such as textures of noise, has no such yardstick.",
         fix="Check the sampler: its schedule, its steps and the weights that it uses; then train longer.",
-        needs=((DISTANCE, KERNEL), (GAUSSIAN_DISTANCE, GAUSSIAN_KERNEL)),
+        needs=((UNBIASED, KERNEL), (GAUSSIAN_DISTANCE, GAUSSIAN_KERNEL)),
         detect=on_kind("mush", ruled_out="too few samples: both distances are taken from the same number"),
         explained_by=f"{CAUSES} {BY_PIXELS}",
     ),
@@ -336,7 +343,7 @@ RULES = (
         "others.",
         limits="Runs that are not evaluated. While a run trains it is only noted.",
         fix="Train longer.",
-        needs=((DISTANCE, KERNEL, checks.SAMPLES_CONTRAST), SKILL_EMA),
+        needs=((UNBIASED, KERNEL, checks.SAMPLES_CONTRAST), SKILL_EMA),
         detect=first_of(
             on_evaluations(_is_sick_early, _undertrained),
             on_evaluations(lambda each: each.is_last and _is_sick_early(each), _undertrained, appearances),

@@ -52,9 +52,8 @@ def jackknife(features: np.ndarray, reference: Reference) -> Replicates:
     edges = np.linspace(0, count, groups + 1).astype(int)
     mean = wide.mean(0)
     centred = wide - mean
-    few = count < dimension  # then the matrix of all pairs is smaller, and needs no root
-    turned = centred if few else centred @ reference.root
-    pairs = turned @ reference.covariance @ turned.T if few else turned.T @ turned
+    few = count < dimension
+    turned, pairs = _pair_up(centred, reference)
     sums, squares = np.add.reduceat(centred, edges[:-1]), np.add.reduceat((centred**2).sum(1), edges[:-1])
 
     def leave(*left: int) -> float:
@@ -78,6 +77,24 @@ def jackknife(features: np.ndarray, reference: Reference) -> Replicates:
     double = np.array([leave(group, (group + 1) % groups) for group in range(groups)])
     crossed = groups * value - (groups - 1) * (single + np.roll(single, -1)) + (groups - 2) * double
     return Replicates(value, groups * value - (groups - 1) * single, crossed)
+
+
+def plain_value(features: np.ndarray, reference: Reference) -> float:
+    """The plain estimator alone, for one decomposition."""
+    wide = reference.project(features)
+    mean = wide.mean(0)
+    centred = wide - mean
+    trace = float((centred**2).sum()) / (len(wide) - 1)
+    return assemble(mean - reference.mean, trace, _pair_up(centred, reference)[1] / (len(wide) - 1), reference)
+
+
+def _pair_up(centred: np.ndarray, reference: Reference) -> tuple[np.ndarray, np.ndarray]:
+    """Features as they are multiplied, and the products. With fewer samples than dimensions the matrix of all pairs of
+    samples is smaller, and needs no root."""
+    if len(centred) < centred.shape[1]:
+        return centred, centred @ reference.covariance @ centred.T
+    turned = centred @ reference.root
+    return turned, turned.T @ turned
 
 
 def assemble(shift: np.ndarray, trace: float, matrix: np.ndarray, reference: Reference) -> float:

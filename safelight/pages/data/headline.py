@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from safelight.config import Config
 from safelight.diagnosis.convergence import progress
 from safelight.diagnosis.coverage import coverage
+from safelight.diagnosis.goal import find_goal
 from safelight.diagnosis.rules.samples import describe_samples
 from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.verdict import MAX_SUMMARY_LENGTH, shorten, skill_summary, verdict
@@ -87,8 +88,9 @@ def _worst(present: list[dict[str, Any]]) -> str | None:
 def _direction(history: History) -> str:
     """Whether training on would pay, and whether samples get better."""
     gains, distance = progress(history), newest_distance(history)
-    parts = [gains.words()] if gains.bands else []
-    return " ".join(parts if distance is None else [*parts, f"{distance.words()}."])
+    goal = find_goal(history)
+    parts = [gains.words() if gains.bands else "", f"{distance.words()}." if distance is not None else ""]
+    return " ".join(filter(None, [*parts, "" if goal is None else goal.words()]))
 
 
 def _finished(run_status: RunStatus, history: History, step: str) -> str:

@@ -18,7 +18,7 @@ from safelight.pages.data.numbers import as_dict, as_float, as_int, trimmed
 from safelight.pages.data.run_files import plain_file_inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
-from safelight.pages.data.trend import best_step, distance_of
+from safelight.pages.data.trend import best_step, distance_name, distance_of
 from safelight.record.history import History, open_history
 from safelight.run import RunFolder
 from safelight.vocabulary import SPEED, TIME_LEFT, Signal, signal_of
@@ -88,6 +88,7 @@ def _recorded(
         "pictures": pictures(history, run, found.id),
         "best_step": best_step(history, run_status.facts),
         "distance": distance_of(history, run_status.facts),
+        "distance_name": distance_name(history, run_status.facts),
         "progress": progress(history).to_json(),
         "cursor": max((each["last"] for each in signals), default=-1),
         "version": version(run_status, history, diagnosed),

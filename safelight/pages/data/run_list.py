@@ -13,7 +13,7 @@ from safelight.pages.data.numbers import as_float, trimmed
 from safelight.pages.data.overview import open_run_history, read_settings, status, summary
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
-from safelight.pages.data.trend import distance_of
+from safelight.pages.data.trend import distance_name, distance_of
 from safelight.record.dump import describe
 from safelight.vocabulary import LOSS, SKILL_EMA
 
@@ -24,7 +24,8 @@ QUIET_SETTINGS = ("data.cache", "data.workers", "data.scan_workers")  # where an
 def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
     run_status = read_status(found.folder)
-    shown = summary(found, run_status) | dict.fromkeys(("finding", "thumbnail", "distance", "loss", "skill"))
+    unknown = ("finding", "thumbnail", "distance", "distance_name", "loss", "skill")
+    shown = summary(found, run_status) | dict.fromkeys(unknown)
     try:
         with open_run_history(found.folder, SECONDS) as history:
             cards = findings(found.folder, history, run_status, diagnosed=diagnosed)
@@ -36,6 +37,7 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
                 "distance": distance_of(history, run_status.facts),
                 "loss": as_float(describe(history, LOSS.name).get("recent")),
                 "skill": as_float((history.last(SKILL_EMA.name) or (None, None))[1]),
+                "distance_name": distance_name(history, run_status.facts),
             }
             return shown | status(run_status, history, cards)
     except RecordError:

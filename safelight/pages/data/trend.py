@@ -72,6 +72,12 @@ def distance_of(history: History, facts: Mapping[str, Any]) -> list[float | int 
     return None if found is None else [as_float(max(found.value, 0.0)), as_float(found.error), found.step]
 
 
+def distance_name(history: History, facts: Mapping[str, Any]) -> str | None:
+    """What that distance is called: FID, FD-lite0."""
+    found = best_distance(facts) or newest_distance(history)
+    return None if found is None else found.label
+
+
 def best_distance(facts: Mapping[str, Any]) -> LatestDistance | None:
     """The distance of the best checkpoint on fresh noise, which it was not chosen by; `facts` of run.json."""
     scored = as_dict(facts.get("evaluation"))

@@ -37,6 +37,7 @@ FINE_SPANS, COARSE_SPANS, EVIDENCE_SPANS = 2000, 150, 400
 COLUMNS = 300  # of the noise levels
 DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "update/refused", "probe/raw",
          "probe/ema", "probe/held_raw", "probe/held_ema", "quality/distance", "quality/distance_error",
+         "quality/real_distance", "quality/target_distance",
          "quality/coverage", "diversity/variance", "diversity/vendi", "copies/share", "speed/images", "speed/data_wait",
          "system/memory", "skill/raw", "skill/ema", "skill/held", "skill/exact")  # fmt: skip
 PARTS = "gradient/part/"

@@ -45,6 +45,7 @@ class SampleMeasures:
         """`report`: in words, once, why samples are not measured; `say`: what was found."""
         self._data, self._every, self._run = data, often.evaluate_every, run
         self._features: Features = often.features
+        self._target = often.target_distance
         self._device, self._report, self._say = device, report, say
         self._plan = Plan(step, run.steps, self._every, USUAL_EVALUATIONS, FIRST_EVALUATION, EVALUATION_GROWTH)
         self._seen = SeenImages()
@@ -120,7 +121,7 @@ class SampleMeasures:
             data=Data(image_size=side, channels=1 if channels == 1 else 3, held_out=0.0),
             train=Train(steps=self._run.steps or ENDLESS_STEPS),
             sample=Sample(count=COUNT),
-            evaluate=Evaluate(every=self._every, features=self._features),
+            evaluate=Evaluate(every=self._every, features=self._features, target=self._target),
         )
 
     @functools.cached_property

@@ -30,8 +30,8 @@ def evaluated(after: int, *, near: float = 0.1, kinds: Any = EVEN, error: float 
         name: {"value": value, "interval": [value - 0.04, value + 0.04], "real": [REAL[name] - 0.03, REAL[name] + 0.03]}
         for name, value in values.items()
     }
-    own = {"distance": {"corrected": 2 * near, "error": error}, "kernel": {"value": 0.01 * near, "error": 0.0001}}
-    gaussian = {"distance": {"corrected": 2.0, "error": error}, "kernel": {"value": 0.01, "error": 0.01 * error}}
+    own = {"unbiased": {"value": 2 * near, "error": error}, "kernel": {"value": 0.01 * near, "error": 0.0001}}
+    gaussian = {"unbiased": {"value": 2.0, "error": error}, "kernel": {"value": 0.01, "error": 0.01 * error}}
     return after - 1, "evaluated", {"after": after, "figures": figures, "kinds": kinds, "gaussian": gaussian, **own}
 
 

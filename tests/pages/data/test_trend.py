@@ -30,4 +30,5 @@ def test_the_distance_is_told_with_its_error(tmp_path: Path, distances, words) -
     record.close()
     found = overview(RunFolder(run))
     assert found["verdict"]["sentence"].endswith(words)
+    assert found["distance_name"] == "FD-lite0"
     assert found["distance"] == [distances[-1][1], 2.1, 201 + distances[-1][0]]

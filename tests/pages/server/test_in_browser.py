@@ -146,7 +146,7 @@ def test_every_chart_draws_and_says_what_it_shows(runs: Path, address: str, open
 
 
 @pytest.mark.parametrize("kind", ["dashboard", "report"])
-def test_skill_is_drawn_beside_what_it_is_measured_by(
+def test_skill_and_distance_are_drawn_beside_what_they_are_measured_by(
     runs: Path, address: str, open_page: Open, tmp_path: Path, kind: str
 ) -> None:
     place = f"{address}#/run/{id_of(runs, 'sound')}"
@@ -158,6 +158,11 @@ def test_skill_is_drawn_beside_what_it_is_measured_by(
     chart = page.locator("figure.chart", has=page.get_by_role("heading", name="Skill", exact=True))
     words = chart.locator("p.hidden-text").text_content() or ""
     assert words.endswith("no shape learnt: 0. linear filter: 1. floor (memorised): 2.5.")
+    distance = page.locator(
+        "figure.chart", has=page.get_by_role("heading", name="Distance from real images", exact=True)
+    )
+    wait_until(page, lambda: last_step(page, "Distance from real images") == 299)
+    assert (distance.locator("p.hidden-text").text_content() or "").endswith("real images: 0.25. target: 0.5.")
     levels = page.locator("figure.chart", has=page.get_by_role("heading", name="Loss by noise level", exact=True))
     levels.get_by_role("radio", name="skill").check(force=True)
     wait_until(page, lambda: "skill 0 or less" in levels.locator(".legend").inner_text())

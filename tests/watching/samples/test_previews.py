@@ -90,7 +90,7 @@ def loop(path: Path | None, *, steps: int = 8, said: list[str] | None = None, **
 def test_pictures_evaluations_and_the_same_bytes(tmp_path: Path) -> None:
     said: list[str] = []
     alone, _ = loop(None)
-    watched, watch = loop(tmp_path / "run", said=said, sample_every=2, evaluate_every=4)
+    watched, watch = loop(tmp_path / "run", said=said, sample_every=2, evaluate_every=4, target_distance=1e4)
     assert watched == alone
     record = tmp_path / "run" / "record.sqlite"
     with open_history(record) as history:
@@ -104,6 +104,8 @@ def test_pictures_evaluations_and_the_same_bytes(tmp_path: Path) -> None:
         assert [step for step, _ in read_signal(record, signal)] == [3, 7], signal
     assert read_signal(record, "check/pictures/apart")
     assert [facts["after"] for _, _, facts in read_events(record, "appearance")] == [2, 4, 6, 8]
+    assert read_signal(record, "quality/target_distance") == [(3, 1e4), (7, 1e4)]
+    assert "The target distance of 10000 was reached at step 4." in (watch.diagnosis.samples or "")
     assert watch.best_step in (4, 8)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["best_step"] == watch.best_step
     assert any("came a str" in text for text in said), "what cannot be drawn is reported"

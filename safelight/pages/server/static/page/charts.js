@@ -58,7 +58,14 @@ export class Charts {
     for (const chart of this.small) chart.figure.hidden = ended && !chart.spec.lines.some((line) => known.has(line.signal));
     this.levels.figure.hidden = ended && ![...known].some((name) => String(name).startsWith("loss/level/"));
     this.flow.figure.hidden = ended && !this._parts().length;
+    this._nameDistance();
     this.change();
+  }
+
+  /** What the distance is called is known from the first evaluation on: FID, FD-lite0. */
+  _nameDistance() {
+    const chart = this.small.find(({ spec }) => spec.name === "distance"), label = this.run.distance_name;
+    if (chart && label && chart.spec.lines[0].label !== label) chart.setLines([{ ...chart.spec.lines[0], label }]);
   }
 
   /** Charts of what the loop logs, as it comes. @param {any[]} signals */

@@ -16,6 +16,7 @@ export class Head {
     this._run = run;
     this._facts = Object.fromEntries(["step", "left", "speed", "images", "distance"].map((name) => [name, h("dd", "–")]));
     this._timeWord = h("dt", "Time left");
+    this._distanceWord = h("dt", "Distance");
     this._state = h("span.state");
     this._verdict = h("p.verdict", { role: "status" });
     this._bar = h("span");
@@ -24,7 +25,7 @@ export class Head {
     const fact = (/** @type {string} */ name, /** @type {string} */ words) => h("div", h("dt", words), this._facts[name]);
     this.element = h("header.run-head",
       h("div.run-title", h("h1", run.name), this._state),
-      h("dl.facts", fact("step", "Step"), h("div", this._timeWord, this._facts.left), fact("speed", "Speed"), fact("images", "Images seen"), fact("distance", "Distance")),
+      h("dl.facts", fact("step", "Step"), h("div", this._timeWord, this._facts.left), fact("speed", "Speed"), fact("images", "Images seen"), h("div", this._distanceWord, this._facts.distance)),
       this._meter, this._verdict, this._notice);
     this.update(run);
     this._end = source.kind === "server" ? whileSeen(() => this._breathe(), BREATH) : () => {};
@@ -40,7 +41,8 @@ export class Head {
     say(this._facts.left, duration(running ? left : this._run.seconds));
     say(this._facts.speed, speed ? `${number(Number(Number(speed).toPrecision(3)))} images/s` : "–");
     say(this._facts.images, count(batch ? step * batch : images));
-    const { distance } = this._run;
+    const { distance, distance_name: name } = this._run;
+    say(this._distanceWord, name ?? "Distance");
     say(this._facts.distance, distance ? measured(distance[0], distance[1]) : "–");
     const share = steps ? Math.min(100, (100 * step) / steps) : 0;
     this._bar.style.width = `${share.toFixed(1)}%`;

@@ -151,6 +151,6 @@ function stepsWords(run) {
     run.steps ? `step ${count(run.step)} of ${count(run.steps)}` : `step ${count(run.step)}`,
     known(run.loss) && `loss ${number(run.loss)}`,
     known(run.skill) && `skill ${run.skill.toFixed(2)}`,
-    run.distance && `distance ${measured(run.distance[0], run.distance[1])}`,
+    run.distance && `${run.distance_name ?? "distance"} ${measured(run.distance[0], run.distance[1])}`,
   ].filter(Boolean).join(" · ");
 }

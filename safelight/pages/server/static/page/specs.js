@@ -40,8 +40,12 @@ export function smallSpecs(fact) {
     },
     {
       name: "distance", title: "Distance from real images", zero: true, best: () => fact("best_step"),
-      note: "Fréchet distance, freed of its bias, with standard errors. Lower is better.",
-      lines: [{ signal: "quality/distance", label: "distance", colour: 3, error: "quality/distance_error" }],
+      note: "Fréchet distance as FID is computed: all features, nothing corrected, with standard errors. Lower is better. As many real images are as far from the others as the line says: no model can be expected below it.",
+      lines: [{ signal: "quality/distance", label: fact("distance_name") ?? "distance", colour: 3, error: "quality/distance_error" }],
+      references: [
+        { label: "real images", signal: "quality/real_distance" },
+        { label: "target", signal: "quality/target_distance" },
+      ],
       empty: "Appears with the first evaluation of samples.",
     },
     {
