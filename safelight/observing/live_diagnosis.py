@@ -28,6 +28,13 @@ class LiveDiagnosis:
         self._thread: threading.Thread | None = None
         self._result: list[Finding] | Exception = []
         self._next = time.monotonic() + MIN_SECONDS_BETWEEN
+        self._has_hastened = False
+
+    def hasten(self) -> None:
+        """Something happened that should be told at once: the next diagnosis is due now. Once only, so that what
+        happens at every step costs no more."""
+        if self._thread is None and not self._has_hastened and self._next < float("inf"):
+            self._has_hastened, self._next = True, time.monotonic()
 
     def poll(self, step: int) -> None:
         """After some steps: reports what was found, and starts the next diagnosis when it is due."""

@@ -128,6 +128,10 @@ class Observer:
         if self._diagnosis is not None:
             self._diagnosis.finish(step) if at_last else self._diagnosis.poll(step)
 
+    def hasten_diagnosis(self) -> None:
+        if self._diagnosis is not None:
+            self._diagnosis.hasten()
+
     def restart(self) -> None:
         """The run went back: steps that were not read yet are given up, and repeats are expected."""
         self._buffer = ReadingBuffer(self._record, flush_by_time=self._flush_by_time)

@@ -340,6 +340,7 @@ class Watch:
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
                 names = self._observer.monitors.parts.nonfinite(norms)
                 self._record.event(step, "nonfinite", parameters=names[:MAX_NAMES_IN_EVENT], count=len(names))
+                self._observer.hasten_diagnosis()
         if self._probe_runner.mixtures.is_certain:
             self._inspection.report_recognised(self._updates)
         self._run.beat(self._updates)

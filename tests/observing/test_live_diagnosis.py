@@ -150,3 +150,20 @@ def test_the_end_has_its_own_diagnosis_and_a_listener_may_raise(
         live.finish(12)
     assert record.findings == [(12, "LOS001", None)]
     assert len(said) == 1
+
+
+def test_what_should_be_told_at_once_is_looked_for_at_once_and_once_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    live, _, said = make(tmp_path, monkeypatch, Diagnoses([], [finding()], [finding()]))
+    poll(live, clock, 10)
+    assert said == []
+    for _ in range(3):
+        live.hasten()
+        live.poll(20)
+        if live._thread is not None:
+            live._thread.join()
+        live._next = max(live._next, clock[0] + 1)
+        live.poll(20)
+    assert len(said) == 1
+    assert live._thread is None

@@ -116,5 +116,10 @@ def refusals(steps: Any, *, overflow: bool = False) -> list[Event]:
     return [(int(step), "refused", {"overflow": overflow, "nonfinite_gradients": ["conv_in.weight"]}) for step in steps]
 
 
+def broken(steps: Any) -> tuple[Event, ...]:
+    """Updates of a loop that is not ours, with gradients that were not finite."""
+    return tuple((int(step), "nonfinite", {"parameters": ["conv_in.weight"], "count": 1}) for step in steps)
+
+
 def flagged(steps: Any) -> tuple[np.ndarray, np.ndarray]:
     return STEPS, np.isin(STEPS, list(steps)).astype(float)

@@ -6,6 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.nonfinite import first_steps
 from safelight.diagnosis.rule import Detection, Several, error_rule, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
@@ -63,9 +64,7 @@ def init_gain(run: RunHistory) -> Detection | None:
 
 
 def nonfinite(run: RunHistory) -> Detection | None:
-    steps = run.steps(checks.NONFINITE["pred"])
-    before = {int(s) for name in ("x0", "noise", "x_t") for s in run.steps(checks.NONFINITE[name])}
-    alone = [int(step) for step in steps if int(step) not in before and not _is_spoilt(run, int(step), before)]
+    alone = first_steps(run, "pred")
     if not alone:
         return None
     half = run.latest(checks.PRECISION_HALF, 0.0) == 1
@@ -77,15 +76,6 @@ def nonfinite(run: RunHistory) -> Detection | None:
         (Evidence(name_of(checks.NONFINITE["pred"]), 0.0, (alone[0], alone[-1]), "1"),),
         ("the data: images and noise were finite",) if has_seen else (),
     )
-
-
-def _is_spoilt(run: RunHistory, step: int, before: set[int]) -> bool:
-    """Whether inputs that were not finite came earlier, and no finite error since: the weights are what they left."""
-    broken = max((each for each in before if each < step), default=None)
-    if broken is None:
-        return False
-    errors = zip(*run.series(checks.LOSS_MSE), strict=True)
-    return not any(broken < at < step and np.isfinite(error) for at, error in errors)
 
 
 def frozen(run: RunHistory) -> Detection | None:
@@ -282,7 +272,8 @@ RULES = (
         "Outputs that are not finite",
         what="The output is NaN or infinite for finite images.",
         why="The step is lost, or every weight.",
-        similar="NaN in the images comes before the network.",
+        similar="NaN in the images comes before the network; NaN in the loss or a gradient leaves weights of NaN, and "
+        "outputs are its consequence.",
         fix="In fp16 use bf16; otherwise a lower learning rate, or normalised queries and keys in attention.",
         needs=(checks.NONFINITE["pred"],),
         detect=nonfinite,

@@ -8,7 +8,8 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.budget import bound
-from safelight.diagnosis.finding import Evidence
+from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.nonfinite import first_steps
 from safelight.diagnosis.rule import (
     Detection,
     Detector,
@@ -62,6 +63,27 @@ def on_kind(kind: str, summary: str) -> Detector:
             checks.FORWARD_NOISE_SEEN: None,
             checks.FORWARD_AT_LIMIT: "0",
         },
+    )
+
+
+def not_finite(run: RunHistory) -> Detection | None:
+    images = set(run.steps(checks.BATCH_REACH).tolist())
+    alone = [step for step in first_steps(run, "x_t") if step in images]
+    if not alone:
+        return None
+    steps, errors = run.series(checks.LOSS_MSE)
+    after = steps[(steps > alone[-1]) & np.isfinite(errors)]
+    others = "image and noise do" if len(run.steps(checks.NOISE_COUNT)) else "the image does"
+    return Detection(
+        alone[0],
+        f"x_t holds NaN or infinity though {others} not, first at step {alone[0]:,}.",
+        (Evidence(name_of(checks.NONFINITE["x_t"]), 0.0, (alone[0], alone[-1]), "1"),),
+        ("the network: it comes after x_t",),
+        fix=Fix(
+            "Look for a division by zero or the root of a negative number between the images and x_t: 1 - "
+            "alphas_cumprod has to stay between 0 and 1, in fp32."
+        ),
+        ended_at=int(after[0]) if len(after) else None,
     )
 
 
@@ -234,13 +256,15 @@ RULES = (
         "FOR004",
         "forward.not-the-formula",
         "Noised images with another formula",
-        what="x_t is no mixture of the image and the noise that were passed, or the network is shown something else.",
+        what="x_t is no mixture of the image and the noise that were passed, or not finite though they are, or the "
+        "network is shown something else.",
         why="What is learnt is not what is sampled.",
         similar="A wrong table is a mixture in wrong proportions.",
         limits="Changes of less than 2 %.",
         fix=TABLE,
-        needs=((checks.FORWARD_WRONG, checks.FORWARD_INPUT_ERROR),),
+        needs=((checks.FORWARD_WRONG, checks.FORWARD_INPUT_ERROR, checks.NONFINITE["x_t"]),),
         detect=first_of(
+            not_finite,
             on_kind("not-the-formula", "x_t is not made of the image and the noise that the loop passes."),
             on_episode(
                 lambda run: run.episode(checks.FORWARD_INPUT_ERROR, lambda numbers: ~(numbers <= 0.05), 2),

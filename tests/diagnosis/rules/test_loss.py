@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import ERROR, STEPS, chance, checks, flagged, measured, refusals
+from histories import ERROR, STEPS, broken, chance, checks, flagged, measured, refusals
 from rule_rows import NO_GRADIENT, PARTS_STILL, STILL, Row, check_row, fires_in, only_monitors, parameters, row
 
 from safelight.diagnosis.rules import loss
@@ -12,6 +12,7 @@ from safelight.diagnosis.rules import loss
 WEIGHTED = checks(replay__told=0.5 * ERROR[:3])  # a loss that is not the squared error itself
 GROWING = np.exp(np.maximum(STEPS - 40, 0) / 20)  # to 77 times
 RUNAWAY = np.where(STEPS < 60, ERROR, 5.0)
+BROKEN = np.where(STEPS < 100, ERROR, np.nan)  # errors, from an update on that was not finite
 
 ROWS = [
     row("one refused update", "loss.nonfinite", measured(update__refused=flagged([40])), events=(*refusals([40]),)),
@@ -71,6 +72,18 @@ ROWS = [
     row("min-SNR", "",
         WEIGHTED | checks(replay__cosine=np.full(3, 0.6), loss__told=ERROR * np.exp(0.5 * chance(-1, 1)))),
     row("diverged", "loss.diverged", checks(loss__error=RUNAWAY, loss__told=RUNAWAY)),
+    row("diverged until no error is a number", "loss.diverged",
+        checks(loss__error=np.where(STEPS < 100, RUNAWAY, np.nan)), events=broken(range(100, 128))),
+    row("errors that are no numbers any more", "loss.nonfinite:error",
+        measured(loss__mean=(STEPS, BROKEN)) | checks(loss__error=BROKEN, loss__told=BROKEN),
+        events=broken(range(100, 128))),
+    row("one error that is no number", "loss.nonfinite:warning",
+        checks(loss__error=np.where(STEPS == 125, np.nan, ERROR)), events=broken([90])),
+    row("only the loss is told, and it is no number any more", "loss.nonfinite",
+        measured(loss__mean=(STEPS, BROKEN)), whole=True, events=broken(range(100, 128))),
+    row("only the loss is told, and it runs away until it is no number", "loss.diverged",
+        measured(loss__mean=(STEPS, np.where(STEPS < 100, 1.0 + np.maximum(STEPS - 60, 0), np.nan))), whole=True,
+        events=broken(range(100, 128))),
     row("back to the zero predictor", "", checks(loss__error=np.where(STEPS < 60, ERROR, 1.0))),
     row("a spike that is over", "", checks(loss__error=np.where((STEPS >= 60) & (STEPS < 64), 5.0, ERROR))),
     row("errors that stay where a kick brought them", "loss.diverged",

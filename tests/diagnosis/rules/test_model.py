@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import ERROR, LOOKS, STEPS, checks, measured
+from histories import ERROR, LOOKS, STEPS, broken, checks, measured
 from rule_rows import Row, case_of, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import model
@@ -53,6 +53,18 @@ ROWS = [
     row("answers of weights that broken inputs left", "",
         checks(finite__x_t=([50], [0]), finite__pred=([50, 51], [0, 0]),
             loss__error=([49, 50, 51], [1, np.nan, np.nan]))),
+    row("answers of weights that a gradient left", "loss.nonfinite",
+        checks(finite__pred=([51, 52], [0, 0]), loss__error=([49, 50, 51, 52], [1, 1, np.nan, np.nan])),
+        events=broken([50, 51, 52])),
+    row("answers of weights that a loss left", "loss.weight-nonfinite",
+        checks(finite__loss=([50], [0]), finite__pred=([51], [0]), loss__error=([49, 50, 51], [1, 1, np.nan]))
+            | measured(loss__mean=([49, 50, 51], [1, np.nan, np.nan])),
+        events=broken([50, 51])),
+    row("answers that break after weights were healthy again", "model.nonfinite",
+        checks(finite__pred=([52], [0]), loss__error=([50, 51, 52], [1, 1, np.nan])), events=broken([50, 52])),
+    row("answers that broke the weights themselves", "model.nonfinite",
+        checks(finite__pred=([50, 51], [0, 0]), finite__loss=([50, 51], [0, 0]),
+            loss__error=([49, 50, 51], [1, np.nan, np.nan])), events=broken([50, 51])),
     row("answers that break after a broken input was refused", "model.nonfinite",
         checks(finite__x_t=([50], [0]), finite__pred=([50, 52], [0, 0]),
             loss__error=([50, 51, 52], [np.nan, 1, np.nan]))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import STEPS, checks
+from histories import STEPS, broken, checks
 from rule_rows import Row, check_row, fires_in, parameters, row, without
 
 from safelight.diagnosis.rules import noising
@@ -22,6 +22,17 @@ ROWS = [
     row("random parts", "forward.not-the-formula", WRONG | checks(forward__rough=np.full(16, 1.0))),
     row("the network is shown something else", "forward.not-the-formula",
         checks(forward__input_error=np.full(16, 0.5))),
+    row("no numbers, of images and noise that are", "forward.not-the-formula",
+        checks(finite__x_t=([50], [0]), finite__pred=([50], [0]), batch__reach=([49, 50], [1.0, 1.0]),
+            loss__error=([49, 50, 51], [1, np.nan, np.nan])), events=broken([50, 51])),
+    row("no numbers, of noise that is none", "loss.nonfinite",
+        checks(finite__x_t=([50], [0]), finite__noise=([50], [0]), batch__reach=([49, 50], [1.0, 1.0]),
+            loss__error=([49, 50, 51], [1, np.nan, np.nan])), events=broken([50, 51])),
+    row("no numbers, of what nobody saw", "loss.nonfinite",
+        checks(finite__x_t=([50], [0]), loss__error=([49, 50, 51], [1, np.nan, np.nan])), events=broken([50, 51])),
+    row("no numbers, made by a network that is broken", "loss.nonfinite",
+        checks(finite__x_t=([51], [0]), batch__reach=([50, 51], [1.0, 1.0]),
+            loss__error=([49, 50, 51], [1, 1, np.nan])), events=broken([50, 51])),
     row("another table for a while", "forward.other-schedule", WRONG | checks(forward__wrong=[0, 0, 1, 1, 0, 0, 0, 0])),
     row("shuffled", "timesteps.shuffled", WRONG | checks(forward__order=np.full(16, 1e-7),
         forward__order_error=np.full(16, 0.3), forward__rough=np.full(16, 1.0))),

@@ -21,10 +21,9 @@ CONSTANT_TOLERANCE = 1e-3  # relative change of a learning rate that does not de
 
 def _rising(run: RunHistory) -> Detection | None:
     """By the loss itself: it is many times what it was at first and at its best, and stays there."""
-    steps, losses = run.series(LOSS)
+    steps, losses = _numbers(*run.series(LOSS))
     if len(losses) < 4 * WINDOW or not (losses[np.isfinite(losses)] > 0).all():
         return None
-    losses = np.nan_to_num(losses, nan=np.inf)
     smooth = running_median(losses, WINDOW)
     # A running mean begins with the loss of one batch, which may be far too low.
     is_smoothed = run.spacing is not None and not run.spacing.single
@@ -45,6 +44,12 @@ def _rising(run: RunHistory) -> Detection | None:
         confidence=0.99,
         fix=_bootstrapped() if targets >= TARGET_GROWTH_FACTOR else _return(run),
     )
+
+
+def _numbers(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Without NaN, which any step may leave: a divergence shows before."""
+    known = ~np.isnan(values)
+    return steps[known], values[known]
 
 
 def _growth_of_targets(run: RunHistory) -> float:
@@ -83,9 +88,9 @@ def diverged(run: RunHistory) -> Detection | None:
     zeros = run.numbers(checks.LOSS_ZERO_MSE)
     if not len(steps) or len(zeros) != len(steps):
         return _rising(run)
+    steps, ratios = _numbers(steps, errors / np.maximum(zeros, 1e-12))
     if len(steps) < 3 * WINDOW:
         return None
-    ratios = errors / np.maximum(zeros, 1e-12)
     smooth = running_median(ratios, WINDOW)
     best = np.minimum.accumulate(smooth)
     bad = ~(smooth < DIVERGED.zero_ratio) & ~(smooth < DIVERGED.best_ratio * best)
@@ -96,7 +101,7 @@ def diverged(run: RunHistory) -> Detection | None:
         first,
         f"The error is {float(smooth[-1]):.3g} times that of a model which always predicts 0; it had been "
         f"{float(best[-1]):.3g}. The training has diverged.",
-        (Evidence(name_of(checks.LOSS_MSE), float(errors[-1]), (first, int(steps[-1]))),),
+        (Evidence(name_of(checks.LOSS_MSE), float(errors[~np.isnan(errors)][-1]), (first, int(steps[-1]))),),
         confidence=0.99,
         fix=_return(run),
     )
