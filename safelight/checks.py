@@ -153,6 +153,12 @@ FORWARD_CLEAN = Check("forward/clean", "What x0 alone does not explain, over the
 FORWARD_ORDER = Check("forward/order", "Difference of fitted and expected noise levels, both sorted.")
 FORWARD_ORDER_ERROR = Check("forward/order_error", "Difference of fitted and expected noise levels, sample by sample.")
 FORWARD_ROUGH = Check("forward/rough", "Difference of neighbours in noise level over that of all samples.")
+FORWARD_CLEAN_ROOT = Check(
+    "forward/clean_root", "Distance of the fitted factor of x0 from the schedule's without its square root."
+)
+FORWARD_NOISE_ROOT = Check(
+    "forward/noise_root", "Distance of the fitted factor of the noise from the schedule's without its square root."
+)
 FORWARD_AT_LIMIT = Check("forward/at_limit", "Share of the values of x_t that equal its largest.")
 FORWARD_INPUT_ERROR = Check("forward/input_error", "How far the network's input is from x_t, any scale allowed.")
 FORWARD_INPUT_SCALE = Check("forward/input_scale", "Median distance of the network's input from c_in·x_t, in c_in.")

@@ -10,9 +10,10 @@ from torch import nn
 
 from safelight.capturing.explanation import Explained
 from safelight.capturing.living import held_numbers
-from safelight.diffusion.recognition import Mixtures, Recognised, recognise
+from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
+UNROOTED = "a table that the loop reads at whole timesteps, as in DDPM, but with a square root missing"
 
 
 class Evidence:
@@ -25,7 +26,7 @@ class Evidence:
         self.sigma_data: float | None = None
         self.lowest, self.highest, self.shape = np.inf, -np.inf, ()
         self.frozen, self.has_labels, self.half = "", False, ""
-        self.has_target = False
+        self.has_target = self.lacks_root = False
 
     def add(self, found: Explained) -> None:
         """On the host; only of captured steps."""
@@ -39,6 +40,7 @@ class Evidence:
         self.other_noise += found.has_other_noise
         self.perturbed += found.is_perturbed
         self.sigma_data = found.sigma_data
+        self.lacks_root |= found.lacks_root
         self.left = max(self.left, found.mixing.left)
         self.frozen = found.frozen
         low, high = (float(edge) for edge in passed.x0.float().aminmax())
@@ -65,7 +67,12 @@ class Evidence:
         found = self.recognised()
         seen = "one micro-batch" if self.explained == 1 else f"{self.explained} micro-batches"
         proof = f"x_t = a·x0 + s·noise leaves {self.left:.0e} over, in {seen}"
-        lines = [f"{found.words()[0].upper()}{found.words()[1:]} ({proof})."]
+        words = found.words()
+        if self.lacks_root:
+            words = (
+                UNROOTED if found.target is None else f"{UNROOTED}, target {TARGETS.get(found.target, found.target)}"
+            )
+        lines = [f"{words[0].upper()}{words[1:]} ({proof})."]
         if self.sigma_data is not None:
             lines.append(
                 f"Inside, the network is shown c_in·x_t: EDM's preconditioning, sigma_data {self.sigma_data:.3g}."

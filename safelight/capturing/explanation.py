@@ -10,7 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.capturing.mixing import HALF_DTYPES, Mixing, Numbers, explain_by, explain_input, relation_of
+from safelight.capturing.mixing import (
+    HALF_DTYPES,
+    MOST_SAMPLES,
+    RELATION_TOLERANCE,
+    Mixing,
+    Numbers,
+    explain_by,
+    explain_input,
+    lacks_root,
+    relation_of,
+)
 from safelight.capturing.trace import Compared, Made, SeenCall, Trace
 from safelight.diffusion.process import per_sample
 from safelight.probes.forward_pass import Call, ForwardPass
@@ -39,9 +49,15 @@ class Explained:
     shown_t: Tensor | None = None
     """As the network was called with it."""
     alphas: Tensor | None = None
-    """alphas_cumprod of a variance-preserving process, where the loop was seen to take a and s from a table."""
+    """alphas_cumprod, where the loop was seen to take a and s from a table; `lacks_root` says whether as a
+    variance-preserving process does."""
     frozen: str = ""
     """The class of the frozen network that x0 came out of."""
+
+    @property
+    def lacks_root(self) -> bool:
+        """Whether x_t is made of alphas_cumprod itself, and not of its square roots."""
+        return self.alphas is not None and self.mixing is not None and self.mixing.relation != "vp"
 
 
 def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
@@ -87,7 +103,18 @@ def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) 
     cleans = [made for made in alike if not (made.draws and made.is_pure)]
     noises = sorted(noises, key=lambda made: (not made.is_draw, -made.order))[:MOST_NOISES]
     rough = any(each.tensor.dtype in HALF_DTYPES for each in (*cleans, *noises))
-    return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough)
+    return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough, _readings(trace, call, len(form)))
+
+
+def _readings(trace: Trace, call: SeenCall, size: int) -> list[np.ndarray]:
+    """Of tables, one number for each of the samples that are compared."""
+    found = []
+    for lookup in trace.lookups:
+        places = lookup.places.reshape(-1)
+        if lookup.order < call.order and len(places) == size:
+            read = lookup.table.reshape(-1)[places[:MOST_SAMPLES].to(lookup.table.device)]
+            found.append(read.to("cpu").double().numpy())
+    return found
 
 
 def _complete(
@@ -110,15 +137,17 @@ def _complete(
     passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
     return Explained(
         passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,
-        _preconditioning(trace, call, mixing, numbers), shown, _table(trace, call, t, mixing), mixing.x0.frozen,
+        _preconditioning(trace, call, mixing, numbers), shown, _table(trace, call, t, mixing, row), mixing.x0.frozen,
     )  # fmt: skip
 
 
-def _table(trace: Trace, call: SeenCall, t: Tensor | None, mixing: Mixing) -> Tensor | None:
+def _table(
+    trace: Trace, call: SeenCall, t: Tensor | None, mixing: Mixing, row: tuple[np.ndarray, np.ndarray] | None
+) -> Tensor | None:
     """Whatever the loop keeps: alphas_cumprod, one minus it, or the root of either. It is the newest vector that was
     read at t. Where no reading was seen, all vectors whose entries at t are right have to be one: a table before it
     was clamped agrees wherever nothing was clamped."""
-    if t is None or t.is_floating_point() or t.dtype == torch.bool or mixing.relation != "vp":
+    if t is None or t.is_floating_point() or t.dtype == torch.bool:
         return None
     times = t.detach().to("cpu").long()
     places = times[: len(mixing.a)]
@@ -129,11 +158,38 @@ def _table(trace: Trace, call: SeenCall, t: Tensor | None, mixing: Mixing) -> Te
         for lookup in trace.lookups
         if lookup.order < call.order and torch.equal(lookup.places.reshape(-1).to("cpu").long(), times)
     ]
+    if mixing.relation != "vp":
+        return _unrooted_among(read, places, mixing, row)
     if found := _alphas_among(read, places, mixing):
         return found[0].alphas
     made = [made.tensor for made in trace.vectors.values() if made.order < call.order and made.tensor.dim() == 1]
     found = _alphas_among(made, places, mixing)
     return found[0].alphas if found and all(found[0].is_like(each) for each in found) else None
+
+
+def _unrooted_among(
+    tables: Sequence[Tensor], places: Tensor, mixing: Mixing, row: tuple[np.ndarray, np.ndarray] | None
+) -> Tensor | None:
+    """Of x_t = ᾱ·x0 + (1 − ᾱ)·noise and the like. A flow may read its noise levels of a table as well: then the
+    target is a velocity or the image, and not the noise or v."""
+    is_flow = mixing.relation == "flow"
+    if (is_flow and (row is None or _is_of_flow(*row))) or mixing.relation not in ("flow", "table"):
+        return None
+    for table in reversed(tables):
+        if table.is_floating_point() and len(table) > max(int(places.max()), len(places.unique())):
+            whole = table.detach().to("cpu").double()
+            for alphas in (whole,) if is_flow else (whole, whole.square(), 1 - whole, 1 - whole.square()):
+                kept = alphas[places].numpy()
+                if bool(((alphas >= 0) & (alphas <= 1)).all()) and lacks_root(mixing.a, mixing.s, kept):
+                    return alphas
+    return None
+
+
+def _is_of_flow(p: np.ndarray, q: np.ndarray) -> bool:
+    """Whether a target is noise − x0, its opposite, or x0."""
+    velocity = np.abs(np.abs(p) - 1).max() < RELATION_TOLERANCE and np.abs(p + q).max() < RELATION_TOLERANCE
+    clean = np.abs(p - 1).max() < RELATION_TOLERANCE and np.abs(q).max() < RELATION_TOLERANCE
+    return bool(velocity or clean)
 
 
 @dataclass(frozen=True, slots=True)

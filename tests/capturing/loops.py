@@ -276,6 +276,24 @@ def rounded(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     return F.mse_loss(model(wide(signal[t]) * x0 + wide(spread[t]) * noise, t), noise)
 
 
+def unrooted(clean: float, noise: float) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """Powers of a and s: 1 where a square root is missing."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        t, drawn = torch.randint(0, 100, (len(x0),)), torch.randn_like(x0)
+        kept = wide(ALPHAS[t])
+        return F.mse_loss(model(kept**clean * x0 + (1 - kept) ** noise * drawn, t), drawn)
+
+    return loss
+
+
+def flow_by_table(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """Noise levels that are read of a table."""
+    t, noise = torch.randint(0, 100, (len(x0),)), torch.randn_like(x0)
+    kept = wide(ALPHAS[t])
+    return F.mse_loss(model(kept * x0 + (1 - kept) * noise, t), noise - x0)
+
+
 # --- loops of another make ---------------------------------------------------------------------------------------
 
 

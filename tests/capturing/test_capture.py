@@ -19,7 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 import safelight
 from safelight.capturing import capture
 from safelight.capturing.capture import Capture, is_captured
-from safelight.capturing.evidence import Evidence, describe_loop
+from safelight.capturing.evidence import UNROOTED, Evidence, describe_loop
 from safelight.capturing.explanation import Explained
 from safelight.monitors.step_hooks import remove_silenced
 from tests.capturing import loops
@@ -222,6 +222,19 @@ def test_the_table_is_the_one_that_was_read(read: Callable[[Tensor, Tensor], Ten
 
 def test_a_table_that_is_one_minus_another_does_not_hide_a_little_signal() -> None:
     assert follow(of(loops.rounded)).last_alpha == pytest.approx(1e-10, rel=1e-3)
+
+
+@pytest.mark.parametrize("powers", [(1, 1), (0.5, 1), (1, 0.5)])
+def test_a_table_is_known_where_a_square_root_is_missing(powers: tuple[float, float]) -> None:
+    found = follow(of(loops.unrooted(*powers)))
+    assert found.last_alpha == pytest.approx(float(loops.ALPHAS[-1]), rel=1e-3)
+    assert found.evidence.sentences()[0].startswith(f"{UNROOTED[0].upper()}{UNROOTED[1:]}")
+
+
+def test_a_flow_may_read_its_noise_levels_of_a_table() -> None:
+    found = follow(of(loops.flow_by_table))
+    assert found.last_alpha is None
+    assert found.words.startswith(f"{FLOW}, target noise − x0")
 
 
 def test_latents_of_a_frozen_network_are_named() -> None:

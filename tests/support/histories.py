@@ -66,6 +66,7 @@ PROBES: Series = checks(
     forward__noise_seen=np.full(16, 0.7), forward__clean=np.full(16, 0.7), forward__order=np.full(16, 1e-7),
     forward__order_error=np.full(16, 1e-7), forward__rough=np.full(16, 0.1), forward__at_limit=np.full(16, 1e-3),
     forward__input_error=np.zeros(16), timesteps__passed_on=np.ones(16),
+    forward__clean_root=np.full(16, 0.1), forward__noise_root=np.full(16, 0.1),
     target__epsilon=np.zeros(16), target__sample=np.full(16, 1.5), target__v_prediction=np.full(16, 1.0),
     target__epsilon_cosine=np.ones(16), target__sample_cosine=np.zeros(16),
     target__v_prediction_cosine=np.full(16, 0.6),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -25,6 +26,7 @@ SOME_SAMPLES_SHARE = 0.05  # of the samples
 ROUGH_SHARE = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
 FEW_KINDS = 0.25  # of the timesteps that uniform draws would find; logit-normal draws find 0.8
 MAX_GAP, FEW_DRAWS = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
+SQUARED = 0.01  # mean distance of a factor from a table's squared; that of its root is 0.05 and more
 CERTAIN = 6.0  # standard errors, at the least
 
 
@@ -46,7 +48,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     return "not-the-formula", episode
 
 
-def on_kind(kind: str, summary: str) -> Detector:
+def on_kind(kind: str, summary: str | Callable[[RunHistory, Episode], str]) -> Detector:
     def find(run: RunHistory) -> Episode | None:
         found = _kind(run)
         return found[1] if found is not None and found[0] == kind else None
@@ -62,6 +64,23 @@ def on_kind(kind: str, summary: str) -> Detector:
             checks.FORWARD_NOISE_SEEN: None,
             checks.FORWARD_AT_LIMIT: "0",
         },
+    )
+
+
+def describe_other(run: RunHistory, episode: Episode) -> str:
+    """With the roots that are missing, where the factors are those of the table squared."""
+    clean, noise = (
+        bool(run.median(root, episode=episode) < SQUARED)
+        for root in (checks.FORWARD_CLEAN_ROOT, checks.FORWARD_NOISE_ROOT)
+    )
+    if not (clean or noise) or not len(run.steps(checks.SCHEDULE_TIMESTEPS)):
+        return (
+            "x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: training and "
+            "sampling use different tables."
+        )
+    made = f"{'ᾱ' if clean else '√ᾱ'}·x0 + {'(1 − ᾱ)' if noise else '√(1 − ᾱ)'}·noise"
+    return f"x_t = {made}, where ᾱ is the table's entry at t; it should be √ᾱ·x0 + √(1 − ᾱ)·noise: " + (
+        "square roots are missing." if clean and noise else "a square root is missing."
     )
 
 
@@ -177,14 +196,10 @@ RULES = (
         what="x_t = a·x0 + b·noise holds, with other a and b than the declared table has at t.",
         why="The network learns noise levels that the sampler never uses: good loss, bad samples.",
         similar="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
-        limits="Tables that differ by less than 2 %.",
+        limits="Tables that differ by less than 2 %. A sub-VP process, √ᾱ·x0 + (1 − ᾱ)·noise on purpose, with a table.",
         fix=f"{TABLE} Do not confuse alphas_cumprod with alphas, and check the square roots.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER_ERROR, checks.FORWARD_ROUGH),
-        detect=on_kind(
-            "other-schedule",
-            "x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: "
-            "training and sampling use different tables.",
-        ),
+        detect=on_kind("other-schedule", describe_other),
         explained_by="scale.integer forward.noise-repeated timesteps.out-of-range",
     ),
     error_rule(
