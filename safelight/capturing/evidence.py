@@ -113,7 +113,9 @@ def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> st
 def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half: str, ema: Any) -> list[str]:
     """`ema`: the search for it."""
     lines = []
-    if ema is None or not ema.holder:
+    if ema is not None and ema.still:
+        lines.append(f"A copy of the network that is named as an EMA has not moved in {ema.still} updates.")
+    elif ema is None or not ema.holder:
         lines.append("No EMA was seen.")
     else:
         held = f"EMA in {_article(ema.holder)}"

@@ -145,6 +145,9 @@ class Captured:
 
     def updated(self) -> None:
         self.updates += 1
+        search = self._capture.ema
+        if search is not None and (news := search.pop_news()) and isinstance(self.watch, Watch):
+            self.watch.log(news)
         if self.updates == UPDATES_BEFORE_NOTICE:
             self._announce()
         if self._stop_after is not None and self.updates >= self._stop_after:

@@ -432,5 +432,24 @@ def averaged(kind: str, steps: int = 12) -> nn.Module:
     return model
 
 
+def still_ema(updates_at: int | None = None, *, sampled: bool = False, steps: int = 20) -> nn.Module:
+    """With a copy that is an EMA by name: updated from some step on, or never."""
+    model = Net()
+    ema = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for step, (images, labels) in enumerate(batches(steps)):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for shadow, live in zip(ema.parameters(), model.parameters(), strict=True):
+                if updates_at is not None and step >= updates_at:
+                    shadow.lerp_(live, 0.1)
+            for t in reversed(range(8)) if sampled and step == 10 else ():
+                ema(images, torch.full((len(images),), t))
+    return model
+
+
 def packed_model() -> nn.Module:
     return Sequence(8)

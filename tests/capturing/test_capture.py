@@ -267,6 +267,24 @@ def test_an_ema_is_found_by_its_moves(kind: str, holder: str) -> None:
     assert found.of_loop[0] == f"EMA in {holder}, decay 0.9 when last seen."
 
 
+@pytest.mark.parametrize(("since", "still"), [(None, 19), (16, 0), (0, 0)])
+def test_an_ema_that_stands_still_is_known_by_its_name(since: int | None, still: int) -> None:
+    found = follow(lambda: loops.still_ema(since))
+    assert found.of_loop[0].startswith(
+        f"A copy of the network that is named as an EMA has not moved in {still} updates." if still else "EMA in a Net"
+    )
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_an_ema_that_is_called_as_a_sampler_does_is_noted(sampled: bool, tmp_path: Path) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        model = loops.still_ema(sampled=sampled)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert [(each.code, each.severity) for each in diagnosis.findings] == [("EMA002", "warning" if sampled else "info")]
+    assert not model._forward_pre_hooks
+
+
 def test_between_captured_steps_only_the_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "is_captured", lambda updates: updates in (0, 3))
     followed, stacks = Followed(), list[int]()
