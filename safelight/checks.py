@@ -162,6 +162,10 @@ FORWARD_NOISE_ROOT = Check(
 FORWARD_AT_LIMIT = Check("forward/at_limit", "Share of the values of x_t that equal its largest.")
 FORWARD_INPUT_ERROR = Check("forward/input_error", "How far the network's input is from x_t, any scale allowed.")
 FORWARD_INPUT_SCALE = Check("forward/input_scale", "Median distance of the network's input from c_in·x_t, in c_in.")
+FORWARD_INNER_SCALE = Check(
+    "forward/inner_scale",
+    "The same of the network inside of a preconditioned one, whose answer is c_skip·x_t + c_out·F.",
+)
 TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
 TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
 TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}

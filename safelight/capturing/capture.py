@@ -16,10 +16,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from safelight.capturing.ema import EmaSearch
-from safelight.capturing.explanation import Explained, explain, tensors_in
+from safelight.capturing.explanation import Explained, explain
 from safelight.capturing.living import has_compiled, held_numbers, optimizer_of
 from safelight.capturing.patches import Patches, is_wrapped, weakly
-from safelight.capturing.trace import SeenCall
+from safelight.capturing.trace import SeenCall, tensors_in
 from safelight.capturing.window import Window
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped

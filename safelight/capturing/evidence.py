@@ -13,6 +13,7 @@ from safelight.capturing.living import held_numbers
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
+INPUT_TOLERANCE = 0.05  # of the size of the input of a network
 UNROOTED = "a table that the loop reads at whole timesteps, as in DDPM, but with a square root missing"
 
 
@@ -24,6 +25,7 @@ class Evidence:
         self._samples = self.explained = 0
         self.left, self.other_noise, self.perturbed = 0.0, 0, 0
         self.sigma_data: float | None = None
+        self.is_scaled = True
         self.lowest, self.highest, self.shape = np.inf, -np.inf, ()
         self.frozen, self.has_labels, self.half = "", False, ""
         self.has_target = self.lacks_root = False
@@ -39,7 +41,7 @@ class Evidence:
         self.explained += 1
         self.other_noise += found.has_other_noise
         self.perturbed += found.is_perturbed
-        self.sigma_data = found.sigma_data
+        self.sigma_data, self.is_scaled = found.sigma_data, not (found.inner_error or 0.0) > INPUT_TOLERANCE
         self.lacks_root |= found.lacks_root
         self.left = max(self.left, found.mixing.left)
         self.frozen = found.frozen
@@ -74,8 +76,9 @@ class Evidence:
             )
         lines = [f"{words[0].upper()}{words[1:]} ({proof})."]
         if self.sigma_data is not None:
+            shown = "c_in·x_t" if self.is_scaled else "x_t without c_in"
             lines.append(
-                f"Inside, the network is shown c_in·x_t: EDM's preconditioning, sigma_data {self.sigma_data:.3g}."
+                f"Inside, the network is shown {shown}: EDM's preconditioning, sigma_data {self.sigma_data:.3g}."
             )
         if self.perturbed:
             lines.append("x_t holds the noise of the target and another draw on top (input perturbation).")

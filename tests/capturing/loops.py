@@ -129,15 +129,15 @@ def sigmas(count: int) -> Tensor:
 class Preconditioned(nn.Module):
     """As EDM's."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, scaled: bool = True) -> None:
         super().__init__()
-        self.model = Net()
+        self.model, self.scaled = Net(), scaled
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         sigma = wide(sigma)
         c_skip, c_out = 0.25 / (sigma**2 + 0.25), sigma * 0.5 / (sigma**2 + 0.25).sqrt()
         c_in, c_noise = 1 / (0.25 + sigma**2).sqrt(), sigma.log() / 4
-        return c_skip * x + c_out * self.model(c_in * x, c_noise.flatten())
+        return c_skip * x + c_out * self.model(c_in * x if self.scaled else x, c_noise.flatten())
 
 
 def edm_outside(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:

@@ -151,6 +151,11 @@ def test_what_is_particular_is_stated(name: str, line: str) -> None:
     assert line in follow(LOOPS[name][0]).evidence.sentences()
 
 
+def test_a_preconditioned_network_that_forgets_c_in_is_known() -> None:
+    found = follow(of(loops.edm_outside, lambda: loops.Preconditioned(scaled=False))).evidence.sentences()
+    assert found[1] == "Inside, the network is shown x_t without c_in: EDM's preconditioning, sigma_data 0.5."
+
+
 DRAWS: list[tuple[str, Callable[[Tensor], Tensor]]] = [
     ("numbers", lambda x0: torch.normal(0.0, 1.0, x0.shape)),
     ("numbers by name", lambda x0: torch.normal(mean=0.0, std=1.0, size=x0.shape)),

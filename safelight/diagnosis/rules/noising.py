@@ -309,8 +309,14 @@ RULES = (
         similar="A variance-exploding process with another target than EDM's may be shown x_t as it is.",
         limits="Loops that do not pass x0 and noise, or whose calls are not seen.",
         fix="Call the network with x_t / sqrt(σ² + sigma_data²).",
-        needs=((checks.FORWARD_INPUT_SCALE, checks.MIXTURE_PROCESS),),
+        needs=((checks.FORWARD_INPUT_SCALE, checks.FORWARD_INNER_SCALE, checks.MIXTURE_PROCESS),),
         detect=first_of(
+            on_episode(
+                lambda run: run.episode(checks.FORWARD_INNER_SCALE, lambda numbers: ~(numbers <= 0.05), 2),
+                "The answer is EDM's c_skip·x_t + c_out·F, but the network inside does not see c_in·x_t: its input has "
+                "another size than F is made for.",
+                evidence={checks.FORWARD_INNER_SCALE: "0"},
+            ),
             on_episode(
                 lambda run: run.episode(checks.FORWARD_INPUT_SCALE, lambda numbers: ~(numbers <= 0.05), 2),
                 "The network does not see c_in·x_t: its input has another size than the process says.",
