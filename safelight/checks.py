@@ -94,6 +94,7 @@ OPTIMIZER_ADAPTIVE = Check("optimizer/adaptive", "1 if it has second moments.")
 OPTIMIZER_FORGOTTEN = Check("optimizer/forgotten", "1 if its state was empty again before an update.")
 
 ADAPTER_BASE_TRAINED = Check("adapter/base_trained", "Share of the network beside its adapters that is trained.")
+ADAPTER_MISSING = Check("adapter/missing", "Share of the adapters that are to be trained and no optimizer holds.")
 ADAPTER_DEAD = Check("adapter/dead", "Share of the adapters whose matrices are all 0.")
 FROZEN_CHANGED = Check("optimizer/frozen_changed", "1 if weights that are not trained changed.", OPTIMIZER_MISSING)
 RATE_BETWEEN = Check("optimizer/rate_between", "1 if the rate changed between micro-batches.", OPTIMIZER_MISSING)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from safelight.capturing.explanation import Explained
-from safelight.capturing.living import held_numbers
+from safelight.capturing.living import held_numbers, held_of
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
@@ -110,7 +110,10 @@ def _columns(found: Explained) -> np.ndarray:
 def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     wanted = {id(p): p.numel() for p in network.parameters()}
     held, whole = held_numbers(optimizer, wanted), sum(wanted.values())
-    return f"{type(network).__name__}: {_short(held)} of {_short(whole)} parameters in {type(optimizer).__name__}."
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    holds_any = held_of(network, optimizer)[0] > 0
+    part = f"{_short(held)} of {_short(whole)}" if holds_any else f"none of its {_short(trained)} trained"
+    return f"{type(network).__name__}: {part} parameters in {type(optimizer).__name__}."
 
 
 def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half: str, ema: Any) -> list[str]:

@@ -35,12 +35,19 @@ def _with_subclasses(kind: type) -> set[type]:
 
 
 def optimizer_of(network: nn.Module) -> torch.optim.Optimizer | None:
-    """That holds most of the network's trained parameters."""
-    wanted = {id(p): p.numel() for p in network.parameters() if p.requires_grad}
+    """That holds most of the network's trained parameters; where none holds any, most of its frozen ones."""
     found = [each for each in living(torch.optim.Optimizer) if not _is_wrapper(each)]
-    held = [(held_numbers(each, wanted), number) for number, each in enumerate(found)]
-    most, place = max(held, default=(0, 0))
-    return found[place] if most else None
+    held = [(*held_of(network, each), number) for number, each in enumerate(found)]
+    trained, frozen, place = max(held, default=(0, 0, 0))
+    return found[place] if trained or frozen else None
+
+
+def held_of(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """Numbers that are trained, and numbers that are frozen: weights that were frozen after it was made, say."""
+    trained, frozen = (
+        {id(p): p.numel() for p in network.parameters() if p.requires_grad == flag} for flag in (True, False)
+    )
+    return held_numbers(optimizer, trained), held_numbers(optimizer, frozen)
 
 
 def held_numbers(optimizer: torch.optim.Optimizer, wanted: dict[int, int]) -> int:

@@ -250,7 +250,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Weights do not change",
         "weights do not change|weights not updating|no update|optimizer does nothing|frozen|requires_grad|detach",
         "`update/ratio` by part of the network",
-        "OPT001 OPT003 OPT004 OPT007 LRA003 MOD011 LOS002 PRE003 OPT009 OPT010 OPT011",
+        "OPT001 OPT003 OPT004 OPT007 LRA003 MOD011 LOS002 PRE003 OPT009 OPT010 OPT011 OPT012",
         "Build the optimizer from the parameters of the model that is trained, and step it after backward.",
     ),
     Symptom(

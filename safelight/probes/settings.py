@@ -12,6 +12,7 @@ from safelight import checks
 from safelight.config.tree import Prediction
 
 SAMPLED_TENSORS, SAMPLED_NUMBERS = 64, 256  # frozen tensors, and numbers of each
+SMALLER = 4  # times as many numbers as an adapter has a weight beside it
 ADAPTERS = ("lora", "adapter", "lokr", "loha", "oft_", "dora", "vera_", "hada_")  # of peft, LyCORIS and by hand
 
 
@@ -35,7 +36,7 @@ def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
 def measure_adapters(model: nn.Module) -> dict[str, float]:
     """For a network with adapters of low rank: how much else is trained, and how many of them are off for good: where
     both matrices are 0 neither has a gradient."""
-    named = [(name, p, any(word in name.lower() for word in ADAPTERS)) for name, p in model.named_parameters()]
+    named = [(name, p, _has_name(name)) for name, p in model.named_parameters()]
     adapters = [(name, p) for name, p, is_adapter in named if is_adapter and p.dim() > 1]
     if not adapters:
         return {}
@@ -57,7 +58,10 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     ours, held_ids = {id(p) for p in model.parameters()}, {id(p) for p in held}
     trained = [p for p in model.parameters() if p.requires_grad]
     frozen = [p for _, p in _frozen(model) if id(p) in held_ids]
-    return {
+    adapters = trained_adapters(model)
+    missing = {checks.ADAPTER_MISSING: _share((p for p in adapters if id(p) not in held_ids), adapters)}
+    readings: dict[str, float] = {} if not adapters else {**missing}
+    return readings | {
         checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in held_ids), trained),
         checks.OPTIMIZER_FOREIGN: _share((p for p in held if id(p) not in ours), held),
         checks.OPTIMIZER_TWICE: float(len(held) - len(held_ids)),
@@ -68,6 +72,22 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
         checks.OPTIMIZER_HALF_WEIGHTS: _share((p for p in trained if torch.finfo(p.dtype).bits < 32), trained),
         checks.OPTIMIZER_ADAPTIVE: float(any("exp_avg_sq" in str(k) or "betas" in g for g in groups for k in g)),
     }
+
+
+def trained_adapters(model: nn.Module) -> list[nn.Parameter]:
+    """By their names, or by the class of the module that they are in: beside frozen weights or far larger ones."""
+    found = {id(p): p for name, p in model.named_parameters() if p.requires_grad and _has_name(name)}
+    for module in model.modules():
+        if module is not model and _has_name(type(module).__name__):
+            inside = [p for p in module.parameters() if p.dim() > 1]
+            is_beside = not all(p.requires_grad for p in inside)
+            largest = max((p.numel() for p in inside), default=0)
+            found |= {id(p): p for p in inside if p.requires_grad and (is_beside or SMALLER * p.numel() <= largest)}
+    return list(found.values())
+
+
+def _has_name(name: str) -> bool:
+    return any(word in name.lower() for word in ADAPTERS)
 
 
 def unmatched_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, list[str]]:
@@ -131,8 +151,8 @@ def _is_layer(module: nn.Module | None) -> bool:
 def is_adapted(model: nn.Module) -> bool:
     """Whether adapters of low rank, by their usual names, are trained beside a network that is not."""
     named = list(model.named_parameters())
-    adapters = [p for name, p in named if p.requires_grad and any(word in name.lower() for word in ADAPTERS)]
-    others = [p for name, p in named if not any(word in name.lower() for word in ADAPTERS)]
+    adapters = [p for name, p in named if p.requires_grad and _has_name(name)]
+    others = [p for name, p in named if not _has_name(name)]
     return bool(adapters) and not all(p.requires_grad for p in others)
 
 

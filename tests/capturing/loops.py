@@ -23,7 +23,8 @@ class Net(nn.Module):
 
     def __init__(self, channels: int = 2, out: int = 2, *, labelled: bool = False) -> None:
         super().__init__()
-        self.inner, self.out = nn.Conv2d(channels, 8, 3, padding=1), nn.Conv2d(8, out, 3, padding=1)
+        self.inner: nn.Module = nn.Conv2d(channels, 8, 3, padding=1)
+        self.out = nn.Conv2d(8, out, 3, padding=1)
         self.time, self.label = nn.Linear(1, 8), nn.Embedding(5, 8) if labelled else None
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor | None = None) -> Tensor:
@@ -429,6 +430,30 @@ def averaged(kind: str, steps: int = 12) -> nn.Module:
             else:
                 for name, live in model.named_parameters():
                     held[name] = 0.9 * held[name] + 0.1 * live
+    return model
+
+
+class Lora(nn.Module):
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base = base
+        self.down, self.up = nn.Conv2d(2, 1, 1), nn.Conv2d(1, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+def adapted_late(steps: int = STEPS) -> nn.Module:
+    """Adapters are added, and all else frozen, after the optimizer was made."""
+    model = Net()
+    optimizer = optimizer_of(model)
+    model.requires_grad_(False)
+    model.inner = Lora(model.inner)
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     return model
 
 

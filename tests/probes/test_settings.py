@@ -177,3 +177,28 @@ def test_a_resume_brings_its_state_or_not() -> None:
     readings = measure_resume(500, optimizer, [each.detach() * 0.9 for each in weights], weights)
     assert readings == {"resume/step": 500, "resume/optimizer": 1, "resume/copied": 0}
     assert measure_resume(500, torch.optim.SGD(weights, lr=0.1), None, weights) == {"resume/step": 500}
+
+
+class LowRank(nn.Module):
+    """Named neither as an adapter nor as anything else; `Lora` is, by its class."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base, self.down, self.up = base, nn.Linear(8, 1, bias=False), nn.Linear(1, 8, bias=False)
+
+
+class Lora(LowRank): ...
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+@pytest.mark.parametrize(("kind", "share"), [(Lora, 1.0), (LowRank, None)])
+def test_adapters_that_came_after_the_optimizer(kind: type[LowRank], share: float | None, freezes: bool) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    early = torch.optim.AdamW(model.parameters())
+    model.requires_grad_(not freezes)
+    first = model[0]
+    assert isinstance(first, nn.Linear)
+    model[0] = kind(first)
+    assert measure_optimizer(model, early).get("adapter/missing") == share
+    late = torch.optim.AdamW(model.parameters())
+    assert measure_optimizer(model, late).get("adapter/missing") == (None if share is None else 0)

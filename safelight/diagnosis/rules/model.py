@@ -300,6 +300,7 @@ RULES = (
         fix="requires_grad_(True), or remove them from the optimizer.",
         needs=(checks.OPTIMIZER_FROZEN,),
         detect=frozen,
+        explained_by="optimizer.adapters-missing",
     ),
     error_rule(
         "MOD012",
