@@ -13,6 +13,7 @@ from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import (
     Detection,
     Detector,
+    Reaching,
     error_rule,
     first_of,
     on_count,
@@ -25,6 +26,7 @@ from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 SOME_SAMPLES_SHARE = 0.05  # of the samples
 ROUGH_SHARE = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
 FEW_KINDS = 0.25  # of the timesteps that uniform draws would find; logit-normal draws find 0.8
+SOME_DRAWS = 200  # draws: with fewer nothing is said
 MAX_GAP, FEW_DRAWS = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
 SQUARED = 0.01  # mean distance of a factor from a table's squared; that of its root is 0.05 and more
 CERTAIN = 6.0  # standard errors, at the least
@@ -123,7 +125,7 @@ def gap_in_times(run: RunHistory) -> Detection | None:
     if _is_constant(run):
         return None  # another cause
     few = run.latest(checks.STREAM_TIMES_KINDS, 1.0)
-    if few < FEW_KINDS and drawn >= 200:
+    if few < FEW_KINDS and drawn >= SOME_DRAWS:
         return Detection(
             0,
             f"There are only {few:.0%} as many different timesteps as {drawn:,.0f} draws should have: samples "
@@ -132,7 +134,7 @@ def gap_in_times(run: RunHistory) -> Detection | None:
             ("a batch that shares one timestep: it counts as one draw",),
             confidence=0.999,
         )
-    if gap < MAX_GAP or drawn < (FEW_DRAWS if gap < 0.25 else 200):
+    if gap < MAX_GAP or drawn < (FEW_DRAWS if gap < 0.25 else SOME_DRAWS):
         return None
     low, high = run.latest(checks.STREAM_TIMES_LOWEST), run.latest(checks.STREAM_TIMES_HIGHEST)
     return Detection(
@@ -374,7 +376,10 @@ RULES = (
         similar="Draws that favour the middle still reach the ends.",
         limits="Gaps of less than 8 %.",
         fix="torch.randint(0, timesteps, …): the upper end is exclusive.",
-        needs=(checks.STREAM_TIMES_DRAWN, (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS)),
+        needs=(
+            Reaching(checks.STREAM_TIMES_DRAWN, SOME_DRAWS, "draws of times"),
+            (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS),
+        ),
         detect=gap_in_times,
         explained_by="timesteps.repeated timesteps.constant forward.noise-repeated timesteps.out-of-range",
     ),
