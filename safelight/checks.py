@@ -79,6 +79,7 @@ SCHEDULE_LAST = Check("schedule/last", "Last value of alphas_cumprod.")
 SCHEDULE_OUTSIDE = Check("schedule/outside", "Share of the values outside [0, 1].")
 SCHEDULE_LARGEST_JUMP = Check("schedule/largest_jump", "Largest change of log-SNR between two timesteps.")
 SCHEDULE_EPSILON = Check("schedule/epsilon", "1 if the model is declared to predict epsilon.")
+SCHEDULE_UNCUMULATED = Check("schedule/uncumulated", "1 if the table is alphas, and not their cumulated product.")
 SCHEDULE_TIMESTEPS = Check("schedule/timesteps", "Number of timesteps.")
 
 # What the optimizer holds: at the start, and whether it keeps its state.

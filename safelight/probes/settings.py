@@ -12,6 +12,8 @@ from safelight import checks
 from safelight.config.tree import Prediction
 
 SAMPLED_TENSORS, SAMPLED_NUMBERS = 64, 256  # frozen tensors, and numbers of each
+HALFWAY, ENDED = (1e-3, 0.95), 0.05  # usual alphas_cumprod: 0.08 to 0.5 in the middle, 0.005 and less at the end
+NEAR_ONE, LATE, STRAIGHT = 0.85, 0.8, 2.6  # alphas of 100 to 1,000 steps: 0.9 to 0.99, 0.84 to 0.98, 2 to 2.5
 SMALLER = 4  # times as many numbers as an adapter has a weight beside it
 ADAPTERS = ("lora", "adapter", "lokr", "loha", "oft_", "dora", "vera_", "hada_")  # of peft, LyCORIS and by hand
 
@@ -30,7 +32,21 @@ def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
         checks.SCHEDULE_LARGEST_JUMP: float(np.abs(np.diff(log_snr)[:-1]).max()) if len(table) > 2 else 0.0,
         checks.SCHEDULE_EPSILON: float(prediction == "epsilon"),
         checks.SCHEDULE_TIMESTEPS: float(len(table)),
+        checks.SCHEDULE_UNCUMULATED: float(is_uncumulated(table)),
     }
+
+
+def is_uncumulated(table: np.ndarray) -> bool:
+    """Whether these are alphas = 1 − betas: near 1 until late, with betas that at most double in the second half or
+    leap at the very end, and a product as a usual alphas_cumprod has it. That itself falls below 0.85 by the middle, or
+    bends: 1 − ᾱ grows more than threefold in the second half."""
+    if len(table) < 10 or not ((table > 0) & (table < 1)).all() or (np.diff(table) > 1e-9).any():
+        return False
+    middle, late, last = (float(table[place]) for place in (len(table) // 2, 9 * len(table) // 10, -1))
+    halfway, whole = float(table[: len(table) // 2].prod()), float(table.prod())
+    is_product_usual = HALFWAY[0] < halfway < HALFWAY[1] and whole < ENDED
+    is_straight = 1 - last < STRAIGHT * (1 - middle)
+    return middle > NEAR_ONE and is_product_usual and (is_straight or (last < 0.5 and late > LATE))
 
 
 def measure_adapters(model: nn.Module) -> dict[str, float]:

@@ -17,6 +17,7 @@ from safelight.diffusion.schedule import make_schedule
 from safelight.probes.settings import (
     FrozenWeights,
     is_adapted,
+    is_uncumulated,
     measure_adapters,
     measure_optimizer,
     measure_resume,
@@ -62,6 +63,32 @@ def test_schedules(name: str, alphas: Tensor, prediction: Prediction | None, cau
     readings = measure_schedule(alphas, prediction)
     assert causes(readings) == ([] if cause is None else [cause])
     assert readings["schedule/timesteps"] == len(alphas)
+
+
+def cosine_betas(count: int) -> np.ndarray:
+    kept = np.cos((np.arange(count + 1) / count + 0.008) / 1.008 * np.pi / 2) ** 2
+    return np.minimum(1 - kept[1:] / kept[:-1], 0.999)
+
+
+BETAS = {
+    "linear": np.linspace(1e-4, 0.02, 1000),
+    "scaled": np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2,
+    "cosine": cosine_betas(1000),
+    "few, cosine": cosine_betas(100),
+    "few": np.linspace(1e-3, 0.2, 100),
+}
+SHORT = {"fifty": np.linspace(1e-4, 0.02, 50), "hundred": np.linspace(1e-4, 0.02, 100)}
+
+
+@pytest.mark.parametrize("name", BETAS)
+def test_alphas_are_told_from_their_product(name: str) -> None:
+    assert is_uncumulated(1 - BETAS[name])
+    assert not is_uncumulated(np.cumprod(1 - BETAS[name]))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_schedule_that_ends_early_is_cumulated(name: str) -> None:
+    assert not is_uncumulated(np.cumprod(1 - SHORT[name]))
 
 
 def test_numbers_of_a_schedule() -> None:

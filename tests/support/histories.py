@@ -52,7 +52,7 @@ ERROR = 0.3 + 0.7 / (1 + STEPS / 8)  # begins at the zero predictor's, as an out
 
 PROBES: Series = checks(
     schedule__betas_falling=0, schedule__rising=0, schedule__first=0.9999, schedule__last=4e-5, schedule__epsilon=1,
-    schedule__timesteps=1000,
+    schedule__timesteps=1000, schedule__uncumulated=0,
     optimizer__missing=0, optimizer__foreign=0, optimizer__frozen=0, optimizer__maximize=0,
     optimizer__weight_decay=0.01, optimizer__half_weights=0, optimizer__forgotten=(np.arange(1, 16), np.zeros(15)),
     data__images=512, data__nonfinite=0, data__lowest=-1, data__highest=1, data__blank=0, data__duplicates=0,

@@ -199,7 +199,8 @@ RULES = (
         why="The network learns noise levels that the sampler never uses: good loss, bad samples.",
         similar="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
         limits="Tables that differ by less than 2 %. A sub-VP process, √ᾱ·x0 + (1 − ᾱ)·noise on purpose, with a table.",
-        fix=f"{TABLE} Do not confuse alphas_cumprod with alphas, and check the square roots.",
+        fix=f"{TABLE} Check that alphas_cumprod is read at t, not alphas = 1 − betas, and that "
+        "both factors are square roots.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER_ERROR, checks.FORWARD_ROUGH),
         detect=on_kind("other-schedule", describe_other),
         explained_by="scale.integer forward.noise-repeated timesteps.out-of-range",
