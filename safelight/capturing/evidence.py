@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from safelight.capturing.explanation import Explained
-from safelight.capturing.living import held_numbers, held_of
+from safelight.capturing.living import held_numbers, held_of, whole_of
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
@@ -113,7 +113,11 @@ def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> st
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     holds_any = held_of(network, optimizer)[0] > 0
     part = f"{_short(held)} of {_short(whole)}" if holds_any else f"none of its {_short(trained)} trained"
-    return f"{type(network).__name__}: {part} parameters in {type(optimizer).__name__}."
+    words = f"{type(network).__name__}: {part} parameters in {type(optimizer).__name__}."
+    if (outer := whole_of(network, optimizer)) is not None:
+        size = sum(p.numel() for p in outer.parameters())
+        words += f" It is one part of {_article(type(outer).__name__)} of {_short(size)}: no other part was looked at."
+    return words
 
 
 def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half: str, ema: Any) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+MOST = 0.5  # of what an optimizer trains: a text encoder beside a network has less
 WRAPPERS = ("AcceleratedOptimizer",)
 
 
@@ -48,6 +49,27 @@ def held_of(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, 
         {id(p): p.numel() for p in network.parameters() if p.requires_grad == flag} for flag in (True, False)
     )
     return held_numbers(optimizer, trained), held_numbers(optimizer, frozen)
+
+
+def held_by_others(optimizer: torch.optim.Optimizer) -> frozenset[int]:
+    """Ids of parameters in all optimizers but one: a network may be trained by several."""
+    others = [each for each in living(torch.optim.Optimizer) if each is not optimizer and not _is_wrapper(each)]
+    groups = [group for each in others for group in getattr(each, "param_groups", ())]
+    return frozenset(id(p) for group in groups for p in group["params"])
+
+
+def whole_of(part: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module | None:
+    """The smallest module that holds a part and most of what the optimizer trains, where the part itself does not."""
+    held = {id(p): p.numel() for group in optimizer.param_groups for p in group["params"]}
+
+    def share(module: nn.Module) -> float:
+        return sum(held.get(id(p), 0) for p in module.parameters()) / max(1, sum(held.values()))
+
+    if share(part) >= MOST:
+        return None
+    found = [each for each in living(nn.Module) if any(inner is part for inner in each.modules())]
+    found = [each for each in found if share(each) >= MOST]
+    return min(found, key=lambda each: sum(p.numel() for p in each.parameters()), default=None)
 
 
 def held_numbers(optimizer: torch.optim.Optimizer, wanted: dict[int, int]) -> int:

@@ -67,11 +67,14 @@ def measure_adapters(model: nn.Module) -> dict[str, float]:
     }
 
 
-def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's."""
+def measure_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, also_held: frozenset[int] = frozenset()
+) -> dict[str, float]:
+    """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's.
+    `also_held`: ids of those that other optimizers hold, which it may lack."""
     groups = optimizer.param_groups
     held = [p for group in groups for p in group["params"]]
-    ours, held_ids = {id(p) for p in model.parameters()}, {id(p) for p in held}
+    ours, held_ids = {id(p) for p in model.parameters()}, {id(p) for p in held} | also_held
     trained = [p for p in model.parameters() if p.requires_grad]
     frozen = [p for _, p in _frozen(model) if id(p) in held_ids]
     adapters = trained_adapters(model)
@@ -80,7 +83,7 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     return readings | {
         checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in held_ids), trained),
         checks.OPTIMIZER_FOREIGN: _share((p for p in held if id(p) not in ours), held),
-        checks.OPTIMIZER_TWICE: float(len(held) - len(held_ids)),
+        checks.OPTIMIZER_TWICE: float(len(held) - len({id(p) for p in held})),
         checks.OPTIMIZER_FROZEN: _share(frozen, model.parameters()),
         checks.OPTIMIZER_MAXIMIZE: float(any(group.get("maximize", False) for group in groups)),
         checks.OPTIMIZER_RATE: max((float(group.get("lr", np.nan)) for group in groups), default=float("nan")),
@@ -106,9 +109,11 @@ def _has_name(name: str) -> bool:
     return any(word in name.lower() for word in ADAPTERS)
 
 
-def unmatched_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, list[str]]:
+def unmatched_parameters(
+    model: nn.Module, optimizer: torch.optim.Optimizer, also_held: frozenset[int] = frozenset()
+) -> dict[str, list[str]]:
     """The names of trainable ones that the optimizer does not hold, and of frozen ones that it does."""
-    held_ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held_ids = {id(p) for group in optimizer.param_groups for p in group["params"]} | also_held
     named = list(model.named_parameters())
     return {
         "missing": [name for name, p in named if p.requires_grad and id(p) not in held_ids],

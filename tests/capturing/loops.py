@@ -457,6 +457,36 @@ def adapted_late(steps: int = STEPS) -> nn.Module:
     return model
 
 
+def in_parts(steps: int = STEPS) -> nn.Module:
+    """A function calls the parts of a network, and nobody the network."""
+    parts = nn.ModuleDict({"first": nn.Conv2d(2, 8, 3, padding=1), "last": nn.Conv2d(8, 2, 5, padding=2)})
+
+    def model(x: Tensor, t: Tensor) -> Tensor:
+        return parts["last"](parts["first"](x) + t.float().view(-1, 1, 1, 1) / 100)
+
+    optimizer = optimizer_of(parts)
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)  # pyright: ignore[reportArgumentType]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return parts
+
+
+def by_two_optimizers(steps: int = STEPS) -> nn.Module:
+    model = Net()
+    matrices, others = ([p for p in model.parameters() if (p.dim() > 1) == flag] for flag in (True, False))
+    optimizers = torch.optim.AdamW(matrices, 1e-3), torch.optim.SGD(others, 1e-2)
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        for each in optimizers:
+            each.zero_grad()
+        loss.backward()
+        for each in optimizers:
+            each.step()
+    return model
+
+
 def still_ema(updates_at: int | None = None, *, sampled: bool = False, steps: int = 20) -> nn.Module:
     """With a copy that is an EMA by name: updated from some step on, or never."""
     model = Net()
