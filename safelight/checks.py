@@ -79,6 +79,7 @@ SCHEDULE_LAST = Check("schedule/last", "Last value of alphas_cumprod.")
 SCHEDULE_OUTSIDE = Check("schedule/outside", "Share of the values outside [0, 1].")
 SCHEDULE_LARGEST_JUMP = Check("schedule/largest_jump", "Largest change of log-SNR between two timesteps.")
 SCHEDULE_EPSILON = Check("schedule/epsilon", "1 if the model is declared to predict epsilon.")
+SCHEDULE_UNCUMULATED = Check("schedule/uncumulated", "1 if the table is alphas, and not their cumulated product.")
 SCHEDULE_TIMESTEPS = Check("schedule/timesteps", "Number of timesteps.")
 
 # What the optimizer holds: at the start, and whether it keeps its state.
@@ -94,6 +95,7 @@ OPTIMIZER_ADAPTIVE = Check("optimizer/adaptive", "1 if it has second moments.")
 OPTIMIZER_FORGOTTEN = Check("optimizer/forgotten", "1 if its state was empty again before an update.")
 
 ADAPTER_BASE_TRAINED = Check("adapter/base_trained", "Share of the network beside its adapters that is trained.")
+ADAPTER_MISSING = Check("adapter/missing", "Share of the adapters that are to be trained and no optimizer holds.")
 ADAPTER_DEAD = Check("adapter/dead", "Share of the adapters whose matrices are all 0.")
 FROZEN_CHANGED = Check("optimizer/frozen_changed", "1 if weights that are not trained changed.", OPTIMIZER_MISSING)
 RATE_BETWEEN = Check("optimizer/rate_between", "1 if the rate changed between micro-batches.", OPTIMIZER_MISSING)
@@ -153,9 +155,19 @@ FORWARD_CLEAN = Check("forward/clean", "What x0 alone does not explain, over the
 FORWARD_ORDER = Check("forward/order", "Difference of fitted and expected noise levels, both sorted.")
 FORWARD_ORDER_ERROR = Check("forward/order_error", "Difference of fitted and expected noise levels, sample by sample.")
 FORWARD_ROUGH = Check("forward/rough", "Difference of neighbours in noise level over that of all samples.")
+FORWARD_CLEAN_ROOT = Check(
+    "forward/clean_root", "Distance of the fitted factor of x0 from the schedule's without its square root."
+)
+FORWARD_NOISE_ROOT = Check(
+    "forward/noise_root", "Distance of the fitted factor of the noise from the schedule's without its square root."
+)
 FORWARD_AT_LIMIT = Check("forward/at_limit", "Share of the values of x_t that equal its largest.")
 FORWARD_INPUT_ERROR = Check("forward/input_error", "How far the network's input is from x_t, any scale allowed.")
 FORWARD_INPUT_SCALE = Check("forward/input_scale", "Median distance of the network's input from c_in·x_t, in c_in.")
+FORWARD_INNER_SCALE = Check(
+    "forward/inner_scale",
+    "The same of the network inside of a preconditioned one, whose answer is c_skip·x_t + c_out·F.",
+)
 TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
 TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
 TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}
@@ -337,6 +349,8 @@ EMA_DISTANCE = Check("average/distance", "Distance of the EMA from the weights."
 EMA_ROUNDING = Check("average/rounding", "Rounding over the way.")
 EMA_COARSE = Check("average/coarse", "1 if the EMA is kept in 16 bits.")
 EMA_SAME = Check("average/same", "1 if the EMA of a small tensor did not move since the last check.")
+EMA_STILL = Check("average/still", "Updates for which a copy of the network that is named as an EMA has not moved.")
+EMA_CALLED = Check("average/called", "1 if the EMA was called without gradients, as for samples.", EMA_DECAY)
 EMA_BETWEEN = Check("average/between", "1 if the EMA moved between two micro-batches.")
 PICTURES_APART = Check("pictures/apart", "Root mean square difference of samples of EMA and raw weights.")
 PICTURES_DISTANCE = Check("pictures/distance", "Distance of the EMA from the raw weights, over their length.")

@@ -16,10 +16,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from safelight.capturing.ema import EmaSearch
-from safelight.capturing.explanation import Explained, explain, tensors_in
-from safelight.capturing.living import has_compiled, held_numbers, optimizer_of
+from safelight.capturing.explanation import Explained, explain
+from safelight.capturing.living import has_compiled, held_of, optimizer_of
 from safelight.capturing.patches import Patches, is_wrapped, weakly
-from safelight.capturing.trace import SeenCall
+from safelight.capturing.trace import SeenCall, tensors_in
 from safelight.capturing.window import Window
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
@@ -260,10 +260,8 @@ class Capture:
     def _choose_network(self, optimizer: torch.optim.Optimizer) -> None:
         """Nothing was proven, or the optimizer was not there: the outermost module that holds what it trains."""
         network = self._last_called
-        if network is not None:
-            wanted = {id(p): p.numel() for p in network.parameters() if p.requires_grad}
-            if held_numbers(optimizer, wanted):
-                self._open(network, optimizer, None)
+        if network is not None and any(held_of(network, optimizer)):
+            self._open(network, optimizer, None)
 
     def _open(self, module: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self.network, self.optimizer, self._last_called = unwrapped(module), optimizer, None

@@ -5,20 +5,27 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from safelight import checks
 from safelight.capturing.living import averages_like
+from safelight.capturing.patches import weakly
+from safelight.capturing.still import StillCopies
+from safelight.monitors.hook_table import hook_before_call
+from safelight.vocabulary import CHECK
 
 MAX_COMPARED_PARAMETERS, MAX_COMPARED_NUMBERS = 4, 1_000_000  # parameters that are compared, and numbers in one
 MIN_CANDIDATES, MAX_CANDIDATES = 8, 64  # objects that may be the EMA: as many as hold MAX_SAMPLED_NUMBERS
 MAX_SAMPLED_NUMBERS = 4_000_000
 MAX_UNEXPLAINED_MOVE = 0.05  # of a move: what is left over of it
 MAX_DECAY_ERROR = 0.1  # of 1 - decay: its error
+MANY_CALLS = 4  # without gradients, between two updates: a sampler's; a teacher is called once or twice
+TOLD_EVERY = 8  # updates between two readings of copies that stand still
 
 
 @dataclass(slots=True)
@@ -47,6 +54,13 @@ class EmaSearch:
         self._most_candidates = min(MAX_CANDIDATES, max(MIN_CANDIDATES, MAX_SAMPLED_NUMBERS // max(numbers, 1)))
         self._candidates: list[Candidate] = []
         self._found: Candidate | None = None
+        self._still = StillCopies(self._sample)
+        self._hooked: list[weakref.ref[nn.Module]] = []
+        self._undo: list[Callable[[], None]] = []
+        self._calls = 0  # without gradients, since the last update
+        self._news: dict[str, float] = {}
+        self.is_sampled = False
+        """Whether it was called as a sampler does."""
         self.holder = ""
         """The class of what it was found in."""
         self.decay: float | None = None
@@ -66,6 +80,7 @@ class EmaSearch:
             values = [self._found.value]
         elif math.log2(updates) % 3 == 0:
             values = averages_like(self._network)[: self._most_candidates]
+            self._hook(self._still.add(values, updates))
         else:
             values = [each.value for each in self._candidates if self._is_alive(each)]
         self._candidates = [
@@ -73,6 +88,7 @@ class EmaSearch:
             for each in values
             if (sampled := self._sample(each)) is not None
         ]
+        self._look_at_still(updates)
 
     @torch.no_grad()
     def before_update(self) -> None:
@@ -82,10 +98,44 @@ class EmaSearch:
             if now is not None and self._follows(candidate.before, now):
                 candidate.before = []
                 self._candidates, self._found, self.holder = [], candidate, type(value).__name__
+                if isinstance(value, nn.Module):
+                    self._hook([value])
                 return
 
     def drop(self) -> None:
         self._candidates, self._found = [], None
+        self._still.drop()
+        while self._undo:
+            self._undo.pop()()
+
+    @property
+    def still(self) -> int:
+        """Updates for which a copy that is named as an EMA has not moved; 0 where there is none, or one that moves."""
+        return 0 if self._found is not None else self._still.longest
+
+    def pop_news(self) -> dict[str, float]:
+        """Readings of what was seen since the last call, between two updates."""
+        self._calls = 0
+        news, self._news = self._news, {}
+        return news
+
+    def _look_at_still(self, updates: int) -> None:
+        before = self.still
+        self._still.look(updates)
+        if before and (not self.still or self.still % TOLD_EVERY == 0):
+            self._news[f"{CHECK.name}/{checks.EMA_STILL}"] = float(self.still)
+
+    def _hook(self, modules: Sequence[nn.Module]) -> None:
+        for module in modules:
+            if not any(each() is module for each in self._hooked):
+                self._hooked.append(weakref.ref(module))
+                self._undo.append(hook_before_call(module, weakly(self._note_call)))
+
+    def _note_call(self, *_: Any) -> None:
+        self._calls += not torch.is_grad_enabled()
+        if self._calls >= MANY_CALLS and not self.is_sampled:
+            self.is_sampled = True
+            self._news[f"{CHECK.name}/{checks.EMA_CALLED}"] = 1.0
 
     def _follows(self, old: Sequence[Tensor], new: Sequence[Tensor]) -> bool:
         weights = dict(self._everything)

@@ -9,10 +9,12 @@ import torch
 from torch import nn
 
 from safelight.capturing.explanation import Explained
-from safelight.capturing.living import held_numbers
-from safelight.diffusion.recognition import Mixtures, Recognised, recognise
+from safelight.capturing.living import held_numbers, held_of, whole_of
+from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
+INPUT_TOLERANCE = 0.05  # of the size of the input of a network
+UNROOTED = "a table that the loop reads at whole timesteps, as in DDPM, but with a square root missing"
 
 
 class Evidence:
@@ -23,9 +25,10 @@ class Evidence:
         self._samples = self.explained = 0
         self.left, self.other_noise, self.perturbed = 0.0, 0, 0
         self.sigma_data: float | None = None
+        self.is_scaled = True
         self.lowest, self.highest, self.shape = np.inf, -np.inf, ()
         self.frozen, self.has_labels, self.half = "", False, ""
-        self.has_target = False
+        self.has_target = self.lacks_root = False
 
     def add(self, found: Explained) -> None:
         """On the host; only of captured steps."""
@@ -38,7 +41,8 @@ class Evidence:
         self.explained += 1
         self.other_noise += found.has_other_noise
         self.perturbed += found.is_perturbed
-        self.sigma_data = found.sigma_data
+        self.sigma_data, self.is_scaled = found.sigma_data, not (found.inner_error or 0.0) > INPUT_TOLERANCE
+        self.lacks_root |= found.lacks_root
         self.left = max(self.left, found.mixing.left)
         self.frozen = found.frozen
         low, high = (float(edge) for edge in passed.x0.float().aminmax())
@@ -65,10 +69,16 @@ class Evidence:
         found = self.recognised()
         seen = "one micro-batch" if self.explained == 1 else f"{self.explained} micro-batches"
         proof = f"x_t = a·x0 + s·noise leaves {self.left:.0e} over, in {seen}"
-        lines = [f"{found.words()[0].upper()}{found.words()[1:]} ({proof})."]
+        words = found.words()
+        if self.lacks_root:
+            words = (
+                UNROOTED if found.target is None else f"{UNROOTED}, target {TARGETS.get(found.target, found.target)}"
+            )
+        lines = [f"{words[0].upper()}{words[1:]} ({proof})."]
         if self.sigma_data is not None:
+            shown = "c_in·x_t" if self.is_scaled else "x_t without c_in"
             lines.append(
-                f"Inside, the network is shown c_in·x_t: EDM's preconditioning, sigma_data {self.sigma_data:.3g}."
+                f"Inside, the network is shown {shown}: EDM's preconditioning, sigma_data {self.sigma_data:.3g}."
             )
         if self.perturbed:
             lines.append("x_t holds the noise of the target and another draw on top (input perturbation).")
@@ -100,13 +110,22 @@ def _columns(found: Explained) -> np.ndarray:
 def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     wanted = {id(p): p.numel() for p in network.parameters()}
     held, whole = held_numbers(optimizer, wanted), sum(wanted.values())
-    return f"{type(network).__name__}: {_short(held)} of {_short(whole)} parameters in {type(optimizer).__name__}."
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    holds_any = held_of(network, optimizer)[0] > 0
+    part = f"{_short(held)} of {_short(whole)}" if holds_any else f"none of its {_short(trained)} trained"
+    words = f"{type(network).__name__}: {part} parameters in {type(optimizer).__name__}."
+    if (outer := whole_of(network, optimizer)) is not None:
+        size = sum(p.numel() for p in outer.parameters())
+        words += f" It is one part of {_article(type(outer).__name__)} of {_short(size)}: no other part was looked at."
+    return words
 
 
 def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half: str, ema: Any) -> list[str]:
     """`ema`: the search for it."""
     lines = []
-    if ema is None or not ema.holder:
+    if ema is not None and ema.still:
+        lines.append(f"A copy of the network that is named as an EMA has not moved in {ema.still} updates.")
+    elif ema is None or not ema.holder:
         lines.append("No EMA was seen.")
     else:
         held = f"EMA in {_article(ema.holder)}"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.capturing.mixing import HALF_DTYPES, Mixing, Numbers, explain_by, explain_input, relation_of
-from safelight.capturing.trace import Compared, Made, SeenCall, Trace
+from safelight.capturing.mixing import HALF_DTYPES, Mixing, Numbers, explain_by, explain_input
+from safelight.capturing.preconditioned import preconditioning
+from safelight.capturing.tables import readings_of, table_of
+from safelight.capturing.trace import Compared, Made, SeenCall, Trace, tensors_in
 from safelight.diffusion.process import per_sample
 from safelight.probes.forward_pass import Call, ForwardPass
 
 MOST_CLEANS, MOST_NOISES = 24, 6
-TABLE = 1e-4  # of a², between a table and what was mixed: float32 has 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,20 @@ class Explained:
     """Whether x_t holds the target's noise and another draw on top."""
     sigma_data: float | None = None
     """That of a preconditioning inside of the network."""
+    inner_error: float | None = None
+    """How far the input of the network inside of it is from c_in·x_t, in c_in."""
     shown_t: Tensor | None = None
     """As the network was called with it."""
     alphas: Tensor | None = None
-    """alphas_cumprod of a variance-preserving process, where the loop was seen to take a and s from a table."""
+    """alphas_cumprod, where the loop was seen to take a and s from a table; `lacks_root` says whether as a
+    variance-preserving process does."""
     frozen: str = ""
     """The class of the frozen network that x0 came out of."""
+
+    @property
+    def lacks_root(self) -> bool:
+        """Whether x_t is made of alphas_cumprod itself, and not of its square roots."""
+        return self.alphas is not None and self.mixing is not None and self.mixing.relation != "vp"
 
 
 def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
@@ -63,18 +71,6 @@ def _repeatable(seen: SeenCall) -> Call:
     return Call(seen.inputs, seen.named, seen.answer, seen.training, seen.half, seen.random).detached()
 
 
-def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    """The tensors of a batch or of arguments, also inside of mappings and sequences."""
-    if isinstance(value, Tensor):
-        yield value
-    elif depth and isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_in(part, depth - 1)
-    elif depth and isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_in(part, depth - 1)
-
-
 def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) -> Mixing | None:
     if form.dim() < 2 or not form.is_floating_point() or form.device.type == "meta" or not len(form):
         return None
@@ -87,7 +83,7 @@ def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) 
     cleans = [made for made in alike if not (made.draws and made.is_pure)]
     noises = sorted(noises, key=lambda made: (not made.is_draw, -made.order))[:MOST_NOISES]
     rough = any(each.tensor.dtype in HALF_DTYPES for each in (*cleans, *noises))
-    return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough)
+    return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough, readings_of(trace, call, len(form)))
 
 
 def _complete(
@@ -106,78 +102,13 @@ def _complete(
                 again = explain_by(target, x0, noise, Numbers())
                 row = row if again is None else (again[0].numpy(), again[1].numpy())
     is_perturbed = other is not None and other.draws < mixing.noise.draws
-    x_t = form.detach()
+    x_t, inside = form.detach(), preconditioning(trace, call, mixing, numbers)
     passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
     return Explained(
         passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,
-        _preconditioning(trace, call, mixing, numbers), shown, _table(trace, call, t, mixing), mixing.x0.frozen,
+        None if inside is None else inside.sigma_data, None if inside is None else inside.error, shown,
+        table_of(trace, call, t, mixing, row), mixing.x0.frozen,
     )  # fmt: skip
-
-
-def _table(trace: Trace, call: SeenCall, t: Tensor | None, mixing: Mixing) -> Tensor | None:
-    """Whatever the loop keeps: alphas_cumprod, one minus it, or the root of either. It is the newest vector that was
-    read at t. Where no reading was seen, all vectors whose entries at t are right have to be one: a table before it
-    was clamped agrees wherever nothing was clamped."""
-    if t is None or t.is_floating_point() or t.dtype == torch.bool or mixing.relation != "vp":
-        return None
-    times = t.detach().to("cpu").long()
-    places = times[: len(mixing.a)]
-    if len(places.unique()) < 4 or int(places.min()) < 0:
-        return None
-    read = [
-        lookup.table.reshape(-1)
-        for lookup in trace.lookups
-        if lookup.order < call.order and torch.equal(lookup.places.reshape(-1).to("cpu").long(), times)
-    ]
-    if found := _alphas_among(read, places, mixing):
-        return found[0].alphas
-    made = [made.tensor for made in trace.vectors.values() if made.order < call.order and made.tensor.dim() == 1]
-    found = _alphas_among(made, places, mixing)
-    return found[0].alphas if found and all(found[0].is_like(each) for each in found) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Alphas:
-    """alphas_cumprod as a vector of the loop gives them, and how exactly."""
-
-    alphas: Tensor
-    error: float
-    """What is not known of each entry, beside a share of it."""
-
-    def is_like(self, other: _Alphas) -> bool:
-        if len(self.alphas) != len(other.alphas):
-            return False
-        apart, larger = (self.alphas - other.alphas).abs(), torch.maximum(self.alphas, other.alphas)
-        return bool((apart <= TABLE * larger + 2 * (self.error + other.error)).all())
-
-
-def _alphas_among(tables: Sequence[Tensor], places: Tensor, mixing: Mixing) -> list[_Alphas]:
-    """The most exact first, and of these the newest. One minus a number that is rounded does not tell how near 0 it
-    is: an entry below its error is given as its error, which is a little signal and not none."""
-    found: list[_Alphas] = []
-    for table in reversed(tables):
-        if not table.is_floating_point() or len(table) <= int(places.max()):
-            continue
-        whole, rounding = table.detach().to("cpu").double(), torch.finfo(table.dtype).eps
-        for alphas, error in ((whole, 0), (whole.square(), 0), (1 - whole, rounding), (1 - whole.square(), rounding)):
-            if len(alphas) > len(places.unique()) and np.nanmax(np.abs(alphas[places].numpy() - mixing.a**2)) < TABLE:
-                if bool(((alphas >= 0) & (alphas <= 1)).all()):
-                    found.append(_Alphas(alphas.clamp(min=error), error))
-                break
-    return sorted(found, key=lambda each: each.error)
-
-
-def _preconditioning(trace: Trace, call: SeenCall, mixing: Mixing, numbers: Numbers) -> float | None:
-    """sigma_data, where the network shows c_in·x_t to the one inside of it."""
-    x0, noise = mixing.x0.tensor, mixing.noise.tensor
-    inside = [each for each in trace.calls if call.order < each.order and each.ended < call.ended]
-    for each in inside if mixing.relation == "ve" else ():
-        for given in tensors_in((*each.inputs, *each.named.values())):
-            found = explain_by(given, x0, noise, numbers) if given.shape == x0.shape else None
-            if found is not None and relation_of(*(part.numpy() for part in found)) == "edm":
-                a, s = (part.numpy() for part in found)
-                return float(np.sqrt(np.median(1 / (a * a) - (s / a) ** 2)))
-    return None
 
 
 def _last_loss(trace: Trace, call: SeenCall) -> Compared | None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+MOST = 0.5  # of what an optimizer trains: a text encoder beside a network has less
 WRAPPERS = ("AcceleratedOptimizer",)
 
 
@@ -35,12 +36,40 @@ def _with_subclasses(kind: type) -> set[type]:
 
 
 def optimizer_of(network: nn.Module) -> torch.optim.Optimizer | None:
-    """That holds most of the network's trained parameters."""
-    wanted = {id(p): p.numel() for p in network.parameters() if p.requires_grad}
+    """That holds most of the network's trained parameters; where none holds any, most of its frozen ones."""
     found = [each for each in living(torch.optim.Optimizer) if not _is_wrapper(each)]
-    held = [(held_numbers(each, wanted), number) for number, each in enumerate(found)]
-    most, place = max(held, default=(0, 0))
-    return found[place] if most else None
+    held = [(*held_of(network, each), number) for number, each in enumerate(found)]
+    trained, frozen, place = max(held, default=(0, 0, 0))
+    return found[place] if trained or frozen else None
+
+
+def held_of(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """Numbers that are trained, and numbers that are frozen: weights that were frozen after it was made, say."""
+    trained, frozen = (
+        {id(p): p.numel() for p in network.parameters() if p.requires_grad == flag} for flag in (True, False)
+    )
+    return held_numbers(optimizer, trained), held_numbers(optimizer, frozen)
+
+
+def held_by_others(optimizer: torch.optim.Optimizer) -> frozenset[int]:
+    """Ids of parameters in all optimizers but one: a network may be trained by several."""
+    others = [each for each in living(torch.optim.Optimizer) if each is not optimizer and not _is_wrapper(each)]
+    groups = [group for each in others for group in getattr(each, "param_groups", ())]
+    return frozenset(id(p) for group in groups for p in group["params"])
+
+
+def whole_of(part: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module | None:
+    """The smallest module that holds a part and most of what the optimizer trains, where the part itself does not."""
+    held = {id(p): p.numel() for group in optimizer.param_groups for p in group["params"]}
+
+    def share(module: nn.Module) -> float:
+        return sum(held.get(id(p), 0) for p in module.parameters()) / max(1, sum(held.values()))
+
+    if share(part) >= MOST:
+        return None
+    found = [each for each in living(nn.Module) if any(inner is part for inner in each.modules())]
+    found = [each for each in found if share(each) >= MOST]
+    return min(found, key=lambda each: sum(p.numel() for p in each.parameters()), default=None)
 
 
 def held_numbers(optimizer: torch.optim.Optimizer, wanted: dict[int, int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +21,11 @@ MOST_COORDINATES, MOST_SAMPLES = 4096, 64
 # Coordinates of a sample that two numbers explain by themselves, or nearly: then the process has to fit
 MAX_TRIVIAL_COORDINATES = 3
 HALF_DTYPES = (torch.float16, torch.bfloat16)
-RANKS = {"vp": 0, "flow": 0, "edm": 0, "ve": 1, "": 2}
+RANKS = {"vp": 0, "flow": 0, "edm": 0, "table": 0, "ve": 1, "": 2}
+READING_TOLERANCE = 1e-4  # between a coefficient and what was read of a table: float32 has 1e-7
 
-Relation = Literal["vp", "flow", "ve", "edm", ""]
+# `table`: a and s are entries of a table that the loop reads, not as a process has them
+Relation = Literal["vp", "flow", "ve", "edm", "table", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,15 @@ def tolerance(*tensors: Tensor) -> float:
 
 
 def explain_input(
-    shown: Tensor, cleans: Sequence[Made], noises: Sequence[Made], numbers: Numbers, rough: bool = False
+    shown: Tensor,
+    cleans: Sequence[Made],
+    noises: Sequence[Made],
+    numbers: Numbers,
+    rough: bool = False,
+    readings: Sequence[np.ndarray] = (),
 ) -> Mixing | None:
     """The mixture of a clean tensor and noise that `shown` is; None if nothing is proven. `rough`: somewhere on
-    the way it was rounded to half precision."""
+    the way it was rounded to half precision. `readings`: what the loop read of tables, one number for each sample."""
     y = numbers.of(shown)
     whole = y.isfinite().all(1)  # a broken image spoils its own sample only
     if not y[whole].any():
@@ -82,7 +89,9 @@ def explain_input(
         for noise in noises
         for clean in cleans
         if clean.tensor is not noise.tensor and not (noise.draws and noise.draws <= clean.draws)
-        if (mixing := _mix(y, whole, clean, noise, numbers, max(limit, tolerance(clean.tensor, noise.tensor))))
+        if (
+            mixing := _mix(y, whole, clean, noise, numbers, max(limit, tolerance(clean.tensor, noise.tensor)), readings)
+        )
         is not None
     ]
     if not found:
@@ -92,9 +101,18 @@ def explain_input(
     return _last_unscaled(tied)
 
 
-def _mix(y: Tensor, whole: Tensor, clean: Made, noise: Made, numbers: Numbers, limit: float) -> Mixing | None:
+def _mix(
+    y: Tensor,
+    whole: Tensor,
+    clean: Made,
+    noise: Made,
+    numbers: Numbers,
+    limit: float,
+    readings: Sequence[np.ndarray],
+) -> Mixing | None:
     """`whole`: the samples that are finite. The others have to be so in the clean tensor, too."""
     x0, n = numbers.of(clean.tensor), numbers.of(noise.tensor)
+    limit = max(limit, tolerance(clean.tensor, noise.tensor))
     if not (torch.equal(x0.isfinite().all(1), whole) and n.isfinite().all()):
         return None
     y, x0, n = (each[whole] for each in (y, x0, n))
@@ -107,6 +125,8 @@ def _mix(y: Tensor, whole: Tensor, clean: Made, noise: Made, numbers: Numbers, l
     if has_clean < MIN_PART_LENGTH or has_noise < MIN_PART_LENGTH:
         return None
     relation = relation_of(a.numpy(), s.numpy())
+    if RANKS[relation] and whole.all() and any(is_read(a.numpy(), s.numpy(), read) for read in readings):
+        relation = "table"
     if y.shape[1] <= MAX_TRIVIAL_COORDINATES and (not relation or len(y) < 4):
         return None
     of_all = torch.full((2, len(whole)), torch.nan, dtype=a.dtype)
@@ -132,6 +152,26 @@ def relation_of(a: np.ndarray, s: np.ndarray) -> Relation:
         ):
             return "edm"
     return ""
+
+
+def kept_by(read: np.ndarray) -> Iterable[np.ndarray]:
+    """What ᾱ is where a loop reads ᾱ, 1 − ᾱ or the root of either."""
+    return (kept for kept in (read, read * read, 1 - read, 1 - read * read) if ((kept >= 0) & (kept <= 1)).all())
+
+
+def is_read(a: np.ndarray, s: np.ndarray, read: np.ndarray) -> bool:
+    """Whether a and s are of a table of ᾱ with a square root missing: ᾱ for √ᾱ, or 1 − ᾱ for √(1 − ᾱ), or both."""
+    if len(read) != len(a) or np.ptp(a) + np.ptp(s) <= RELATION_TOLERANCE:
+        return False
+    return any(lacks_root(a, s, kept) for kept in kept_by(read))
+
+
+def lacks_root(a: np.ndarray, s: np.ndarray, kept: np.ndarray) -> bool:
+    clean, noise = (
+        [float(np.abs(found - wanted).max()) < READING_TOLERANCE for wanted in (square, np.sqrt(square))]
+        for found, square in ((a, kept), (s, 1 - kept))
+    )
+    return any(clean) and any(noise) and (clean[0] or noise[0])
 
 
 def _worst(errors: np.ndarray) -> float:

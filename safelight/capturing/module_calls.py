@@ -12,9 +12,8 @@ from torch import nn
 from torch.nn.modules import module as modules
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from safelight.capturing.explanation import tensors_in
 from safelight.capturing.patches import weakly
-from safelight.capturing.trace import SeenCall, Trace
+from safelight.capturing.trace import SeenCall, Trace, tensors_in
 from safelight.model.calls import answer_of
 
 MIN_BLOCK_SHARE = 0.5  # of the trained numbers of the outermost module: smaller modules are its blocks

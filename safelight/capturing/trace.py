@@ -168,3 +168,15 @@ class Trace:
             for part in () if made is None else made.parts:
                 if (entered := self.tensors.get(part)) is not None:
                     waiting.append(entered.tensor)
+
+
+def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    """The tensors of a batch or of arguments, also inside of mappings and sequences."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_in(part, depth - 1)

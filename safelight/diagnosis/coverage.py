@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from safelight.checks import FORWARD_WRONG, Check
-from safelight.diagnosis.rule import CONFIG, Need, Rule, Several, needed
+from safelight.diagnosis.rule import CONFIG, Need, Reaching, Rule, Several, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import CHECK, LEARNING_RATE, SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_RAW, Signal
@@ -146,13 +146,24 @@ def _too_few(need: Need | tuple[Need, ...], run: RunHistory) -> str | None:
     """None where one of the alternatives has as many readings as it takes."""
     few, recorded = None, set(run.signals())
     for each in need if isinstance(need, tuple) else (need,):
-        count = len(run.steps(each.of)) if isinstance(each, Several) else 0
-        if isinstance(each, Several) and count < each.least:
-            has = "there are" if run.spacing is None else "the log has"
-            few = few or f"needs {each.least:,} readings of {needed(each)}; {has} {count:,}"
+        if words := _lacks(each, run):
+            few = few or words
         elif _is_there(each, run, recorded):
             return None
     return few
+
+
+def _lacks(need: Need, run: RunHistory) -> str:
+    """What is too few of it, in words; nothing where it is enough."""
+    if isinstance(need, Reaching):
+        count = run.latest(need.of, 0.0)
+        return f"needs {need.least:,} {need.counted}; there are {count:,.0f}" if count < need.least else ""
+    count = int((run.steps(need.of) >= need.since).sum()) if isinstance(need, Several) else 0
+    if not isinstance(need, Several) or count >= need.least:
+        return ""
+    has = "there are" if run.spacing is None else "the log has"
+    after = f" from step {need.since:,} on" if need.since else ""
+    return f"needs {need.least:,} readings of {needed(need)}{after}; {has} {count:,}"
 
 
 def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]:
@@ -163,7 +174,7 @@ def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]
 
 def _is_there(need: Need, run: RunHistory, recorded: set[str]) -> bool:
     """Whether it was recorded at all; of several readings, whether there is one."""
-    need = need.of if isinstance(need, Several) else need
+    need = need.of if isinstance(need, Several | Reaching) else need
     if need == CONFIG:
         return run.config is not None
     if isinstance(need, Signal) and need.family:

@@ -42,15 +42,28 @@ class Several:
 
     of: Check | Signal
     least: int
+    since: int = 0
+    """The first step at which they count."""
 
 
-Need = Check | Signal | Several | str
-"""A check, a signal, a family of signals or several readings of one; CONFIG for the settings of our own runs."""
+@dataclass(frozen=True, slots=True)
+class Reaching:
+    """A need of a count that is recorded: as long as it is lower, the rule can find nothing, and has not looked."""
+
+    of: Check
+    least: int
+    counted: str
+    """What it counts."""
+
+
+Need = Check | Signal | Several | Reaching | str
+"""A check, a signal, a family of signals, several readings of one or a count; CONFIG for the settings of our own
+runs."""
 
 
 def needed(need: Need) -> str:
     """The name of a need in the record."""
-    return name_of(need.of if isinstance(need, Several) else need)
+    return name_of(need.of if isinstance(need, Several | Reaching) else need)
 
 
 @dataclass(frozen=True, slots=True)

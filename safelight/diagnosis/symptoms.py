@@ -154,7 +154,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Artefacts and saturated colours",
         "artefacts|artifacts|saturated|oversaturated|colour shift|color shift|too dark|too bright|washed out|clipped",
         "sample grids, denoising strips, the range of samples",
-        "DIV009 DIV010 DIV011 DIV007 SAM003 SCA001 SCA005 SCH002 SAM004 SAM005 CON006 MDE002",
+        "DIV009 DIV010 DIV011 DIV007 SAM003 SCA001 SCA005 SCH002 SCH004 SAM004 SAM005 CON006 MDE002",
         "Use less guidance; `diffusion.zero_terminal_snr=true` for very dark and very bright images.",
     ),
     Symptom(
@@ -213,7 +213,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Noise schedule wrong",
         "schedule|noise schedule|beta schedule|betas|alpha bar|alphas_cumprod|terminal snr|zero snr|snr",
         "the preflight compares the schedule with what was trained on",
-        "SCH001 SCH002 SCH003 FOR001 FOR002 FOR003 FOR004 FOR005 TAR006 SAM004",
+        "SCH001 SCH002 SCH004 SCH003 FOR001 FOR002 FOR003 FOR004 FOR005 TAR006 SAM004",
         "Use `diffusion.schedule=cosine`, or the same scheduler for training and sampling.",
     ),
     Symptom(
@@ -250,7 +250,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "Weights do not change",
         "weights do not change|weights not updating|no update|optimizer does nothing|frozen|requires_grad|detach",
         "`update/ratio` by part of the network",
-        "OPT001 OPT003 OPT004 OPT007 LRA003 MOD011 LOS002 PRE003 OPT009 OPT010 OPT011",
+        "OPT001 OPT003 OPT004 OPT007 LRA003 MOD011 LOS002 PRE003 OPT009 OPT010 OPT011 OPT012",
         "Build the optimizer from the parameters of the model that is trained, and step it after backward.",
     ),
     Symptom(

@@ -79,6 +79,8 @@ def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> di
         checks.FORWARD_ORDER: (spread.sort().values - flat_s.sort().values).abs().median(),
         checks.FORWARD_ORDER_ERROR: (spread - flat_s).abs().median(),
         checks.FORWARD_ROUGH: _roughness(signal, spread, flat_a),
+        checks.FORWARD_CLEAN_ROOT: (signal - flat_a.square()).abs().mean(),
+        checks.FORWARD_NOISE_ROOT: (spread - flat_s.square()).abs().mean(),
         checks.FORWARD_AT_LIMIT: _at_limit(x_t),
     }
 

@@ -12,6 +12,9 @@ from safelight import checks
 from safelight.config.tree import Prediction
 
 SAMPLED_TENSORS, SAMPLED_NUMBERS = 64, 256  # frozen tensors, and numbers of each
+HALFWAY, ENDED = (1e-3, 0.95), 0.05  # usual alphas_cumprod: 0.08 to 0.5 in the middle, 0.005 and less at the end
+NEAR_ONE, LATE, STRAIGHT = 0.85, 0.8, 2.6  # alphas of 100 to 1,000 steps: 0.9 to 0.99, 0.84 to 0.98, 2 to 2.5
+SMALLER = 4  # times as many numbers as an adapter has a weight beside it
 ADAPTERS = ("lora", "adapter", "lokr", "loha", "oft_", "dora", "vera_", "hada_")  # of peft, LyCORIS and by hand
 
 
@@ -29,13 +32,27 @@ def measure_schedule(alphas: Tensor, prediction: Prediction | None) -> dict[str,
         checks.SCHEDULE_LARGEST_JUMP: float(np.abs(np.diff(log_snr)[:-1]).max()) if len(table) > 2 else 0.0,
         checks.SCHEDULE_EPSILON: float(prediction == "epsilon"),
         checks.SCHEDULE_TIMESTEPS: float(len(table)),
+        checks.SCHEDULE_UNCUMULATED: float(is_uncumulated(table)),
     }
+
+
+def is_uncumulated(table: np.ndarray) -> bool:
+    """Whether these are alphas = 1 − betas: near 1 until late, with betas that at most double in the second half or
+    leap at the very end, and a product as a usual alphas_cumprod has it. That itself falls below 0.85 by the middle, or
+    bends: 1 − ᾱ grows more than threefold in the second half."""
+    if len(table) < 10 or not ((table > 0) & (table < 1)).all() or (np.diff(table) > 1e-9).any():
+        return False
+    middle, late, last = (float(table[place]) for place in (len(table) // 2, 9 * len(table) // 10, -1))
+    halfway, whole = float(table[: len(table) // 2].prod()), float(table.prod())
+    is_product_usual = HALFWAY[0] < halfway < HALFWAY[1] and whole < ENDED
+    is_straight = 1 - last < STRAIGHT * (1 - middle)
+    return middle > NEAR_ONE and is_product_usual and (is_straight or (last < 0.5 and late > LATE))
 
 
 def measure_adapters(model: nn.Module) -> dict[str, float]:
     """For a network with adapters of low rank: how much else is trained, and how many of them are off for good: where
     both matrices are 0 neither has a gradient."""
-    named = [(name, p, any(word in name.lower() for word in ADAPTERS)) for name, p in model.named_parameters()]
+    named = [(name, p, _has_name(name)) for name, p in model.named_parameters()]
     adapters = [(name, p) for name, p, is_adapter in named if is_adapter and p.dim() > 1]
     if not adapters:
         return {}
@@ -50,17 +67,23 @@ def measure_adapters(model: nn.Module) -> dict[str, float]:
     }
 
 
-def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's."""
+def measure_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, also_held: frozenset[int] = frozenset()
+) -> dict[str, float]:
+    """Parameters by identity: those of the model that the optimizer lacks, and those that are not the model's.
+    `also_held`: ids of those that other optimizers hold, which it may lack."""
     groups = optimizer.param_groups
     held = [p for group in groups for p in group["params"]]
-    ours, held_ids = {id(p) for p in model.parameters()}, {id(p) for p in held}
+    ours, held_ids = {id(p) for p in model.parameters()}, {id(p) for p in held} | also_held
     trained = [p for p in model.parameters() if p.requires_grad]
     frozen = [p for _, p in _frozen(model) if id(p) in held_ids]
-    return {
+    adapters = trained_adapters(model)
+    missing = {checks.ADAPTER_MISSING: _share((p for p in adapters if id(p) not in held_ids), adapters)}
+    readings: dict[str, float] = {} if not adapters else {**missing}
+    return readings | {
         checks.OPTIMIZER_MISSING: _share((p for p in trained if id(p) not in held_ids), trained),
         checks.OPTIMIZER_FOREIGN: _share((p for p in held if id(p) not in ours), held),
-        checks.OPTIMIZER_TWICE: float(len(held) - len(held_ids)),
+        checks.OPTIMIZER_TWICE: float(len(held) - len({id(p) for p in held})),
         checks.OPTIMIZER_FROZEN: _share(frozen, model.parameters()),
         checks.OPTIMIZER_MAXIMIZE: float(any(group.get("maximize", False) for group in groups)),
         checks.OPTIMIZER_RATE: max((float(group.get("lr", np.nan)) for group in groups), default=float("nan")),
@@ -70,9 +93,27 @@ def measure_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
     }
 
 
-def unmatched_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, list[str]]:
+def trained_adapters(model: nn.Module) -> list[nn.Parameter]:
+    """By their names, or by the class of the module that they are in: beside frozen weights or far larger ones."""
+    found = {id(p): p for name, p in model.named_parameters() if p.requires_grad and _has_name(name)}
+    for module in model.modules():
+        if module is not model and _has_name(type(module).__name__):
+            inside = [p for p in module.parameters() if p.dim() > 1]
+            is_beside = not all(p.requires_grad for p in inside)
+            largest = max((p.numel() for p in inside), default=0)
+            found |= {id(p): p for p in inside if p.requires_grad and (is_beside or SMALLER * p.numel() <= largest)}
+    return list(found.values())
+
+
+def _has_name(name: str) -> bool:
+    return any(word in name.lower() for word in ADAPTERS)
+
+
+def unmatched_parameters(
+    model: nn.Module, optimizer: torch.optim.Optimizer, also_held: frozenset[int] = frozenset()
+) -> dict[str, list[str]]:
     """The names of trainable ones that the optimizer does not hold, and of frozen ones that it does."""
-    held_ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    held_ids = {id(p) for group in optimizer.param_groups for p in group["params"]} | also_held
     named = list(model.named_parameters())
     return {
         "missing": [name for name, p in named if p.requires_grad and id(p) not in held_ids],
@@ -131,8 +172,8 @@ def _is_layer(module: nn.Module | None) -> bool:
 def is_adapted(model: nn.Module) -> bool:
     """Whether adapters of low rank, by their usual names, are trained beside a network that is not."""
     named = list(model.named_parameters())
-    adapters = [p for name, p in named if p.requires_grad and any(word in name.lower() for word in ADAPTERS)]
-    others = [p for name, p in named if not any(word in name.lower() for word in ADAPTERS)]
+    adapters = [p for name, p in named if p.requires_grad and _has_name(name)]
+    others = [p for name, p in named if not _has_name(name)]
     return bool(adapters) and not all(p.requires_grad for p in others)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from safelight import checks
 from safelight.capturing.capture import Capture
 from safelight.capturing.evidence import Evidence, describe_loop, describe_network
 from safelight.capturing.explanation import Explained
@@ -19,6 +20,7 @@ from safelight.diagnosis import Diagnosis
 from safelight.monitors.modules import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.probes.forward_pass import Call
+from safelight.vocabulary import CHECK
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.loop import Watch
 from safelight.watching.opening import open_watch
@@ -141,10 +143,15 @@ class Captured:
         if explained.network is not None:  # it was looked at
             self._evidence.add(explained)
         if isinstance(self.watch, Watch):
+            if explained.inner_error is not None:
+                self.watch.log({f"{CHECK.name}/{checks.FORWARD_INNER_SCALE}": explained.inner_error})
             self.watch.step_captured(explained.passed)
 
     def updated(self) -> None:
         self.updates += 1
+        search = self._capture.ema
+        if search is not None and (news := search.pop_news()) and isinstance(self.watch, Watch):
+            self.watch.log(news)
         if self.updates == UPDATES_BEFORE_NOTICE:
             self._announce()
         if self._stop_after is not None and self.updates >= self._stop_after:

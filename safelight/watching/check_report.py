@@ -12,6 +12,7 @@ from safelight.words import round_number
 
 State = Literal["ok", "outside", "finding", "not looked at"]
 """`outside`: not finite, or not as in a healthy loop, and no rule says that this is wrong."""
+REMARKS = "Remarks, on what may be a choice (they never fail a check):"
 EDGE = 0.05  # of a range that images have: a batch need not reach its ends
 
 
@@ -102,8 +103,11 @@ def lines_of_rows(rows: Sequence[Row]) -> list[str]:
 
 
 def lines_of_findings(findings: Sequence[Finding]) -> list[str]:
-    lines = []
-    for finding in findings:
+    """Remarks (info) under a heading of their own: they are on what may be a choice, and fail nothing."""
+    lines, remarks = [], [each for each in findings if each.severity == "info"]
+    for finding in [*(each for each in findings if each.severity != "info"), *remarks]:
+        if remarks and finding is remarks[0]:
+            lines += ["", REMARKS]
         lines += ["", f"{finding.code}  {finding.summary}", f"  do  {finding.fix.text}"]
     return lines
 

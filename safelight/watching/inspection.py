@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from safelight.capturing.living import held_by_others
 from safelight.monitors.loss import noise_binning_of_draws, noise_binning_of_table
 from safelight.monitors.modules import unwrapped
 from safelight.monitors.suite import Monitors
@@ -35,7 +36,11 @@ class Inspection:
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model, alphas = unwrapped(given.model), given.declared.alphas
         self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)))
-        subject = InspectedLoop(model, optimizer, find_ema, given.sampler, given.data, scaled=scaled, space=given.space)
+        also_held = held_by_others(optimizer) if is_captured and optimizer is not None else frozenset[int]()
+        subject = InspectedLoop(
+            model, optimizer, find_ema, given.sampler, given.data,
+            scaled=scaled, space=given.space, also_held=also_held,
+        )  # fmt: skip
         self.probes = ProbeRunner(subject, given.declared, say, from_step=step)
         measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
         self.skill = SkillProbe(measured, given.declared, report_no_skill)

@@ -23,7 +23,8 @@ class Net(nn.Module):
 
     def __init__(self, channels: int = 2, out: int = 2, *, labelled: bool = False) -> None:
         super().__init__()
-        self.inner, self.out = nn.Conv2d(channels, 8, 3, padding=1), nn.Conv2d(8, out, 3, padding=1)
+        self.inner: nn.Module = nn.Conv2d(channels, 8, 3, padding=1)
+        self.out = nn.Conv2d(8, out, 3, padding=1)
         self.time, self.label = nn.Linear(1, 8), nn.Embedding(5, 8) if labelled else None
 
     def forward(self, x: Tensor, t: Tensor, y: Tensor | None = None) -> Tensor:
@@ -129,15 +130,15 @@ def sigmas(count: int) -> Tensor:
 class Preconditioned(nn.Module):
     """As EDM's."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, scaled: bool = True) -> None:
         super().__init__()
-        self.model = Net()
+        self.model, self.scaled = Net(), scaled
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         sigma = wide(sigma)
         c_skip, c_out = 0.25 / (sigma**2 + 0.25), sigma * 0.5 / (sigma**2 + 0.25).sqrt()
         c_in, c_noise = 1 / (0.25 + sigma**2).sqrt(), sigma.log() / 4
-        return c_skip * x + c_out * self.model(c_in * x, c_noise.flatten())
+        return c_skip * x + c_out * self.model(c_in * x if self.scaled else x, c_noise.flatten())
 
 
 def edm_outside(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
@@ -276,6 +277,24 @@ def rounded(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     return F.mse_loss(model(wide(signal[t]) * x0 + wide(spread[t]) * noise, t), noise)
 
 
+def unrooted(clean: float, noise: float) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """Powers of a and s: 1 where a square root is missing."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        t, drawn = torch.randint(0, 100, (len(x0),)), torch.randn_like(x0)
+        kept = wide(ALPHAS[t])
+        return F.mse_loss(model(kept**clean * x0 + (1 - kept) ** noise * drawn, t), drawn)
+
+    return loss
+
+
+def flow_by_table(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    """Noise levels that are read of a table."""
+    t, noise = torch.randint(0, 100, (len(x0),)), torch.randn_like(x0)
+    kept = wide(ALPHAS[t])
+    return F.mse_loss(model(kept * x0 + (1 - kept) * noise, t), noise - x0)
+
+
 # --- loops of another make ---------------------------------------------------------------------------------------
 
 
@@ -411,6 +430,79 @@ def averaged(kind: str, steps: int = 12) -> nn.Module:
             else:
                 for name, live in model.named_parameters():
                     held[name] = 0.9 * held[name] + 0.1 * live
+    return model
+
+
+class Lora(nn.Module):
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base = base
+        self.down, self.up = nn.Conv2d(2, 1, 1), nn.Conv2d(1, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
+def adapted_late(steps: int = STEPS) -> nn.Module:
+    """Adapters are added, and all else frozen, after the optimizer was made."""
+    model = Net()
+    optimizer = optimizer_of(model)
+    model.requires_grad_(False)
+    model.inner = Lora(model.inner)
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def in_parts(steps: int = STEPS) -> nn.Module:
+    """A function calls the parts of a network, and nobody the network."""
+    parts = nn.ModuleDict({"first": nn.Conv2d(2, 8, 3, padding=1), "last": nn.Conv2d(8, 2, 5, padding=2)})
+
+    def model(x: Tensor, t: Tensor) -> Tensor:
+        return parts["last"](parts["first"](x) + t.float().view(-1, 1, 1, 1) / 100)
+
+    optimizer = optimizer_of(parts)
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)  # pyright: ignore[reportArgumentType]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return parts
+
+
+def by_two_optimizers(steps: int = STEPS) -> nn.Module:
+    model = Net()
+    matrices, others = ([p for p in model.parameters() if (p.dim() > 1) == flag] for flag in (True, False))
+    optimizers = torch.optim.AdamW(matrices, 1e-3), torch.optim.SGD(others, 1e-2)
+    for images, labels in batches(steps):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        for each in optimizers:
+            each.zero_grad()
+        loss.backward()
+        for each in optimizers:
+            each.step()
+    return model
+
+
+def still_ema(updates_at: int | None = None, *, sampled: bool = False, steps: int = 20) -> nn.Module:
+    """With a copy that is an EMA by name: updated from some step on, or never."""
+    model = Net()
+    ema = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    for step, (images, labels) in enumerate(batches(steps)):
+        loss = ddpm_epsilon(model, images * 2 - 1, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for shadow, live in zip(ema.parameters(), model.parameters(), strict=True):
+                if updates_at is not None and step >= updates_at:
+                    shadow.lerp_(live, 0.1)
+            for t in reversed(range(8)) if sampled and step == 10 else ():
+                ema(images, torch.full((len(images),), t))
     return model
 
 

@@ -19,7 +19,7 @@ from torch.overrides import _get_current_function_mode_stack
 import safelight
 from safelight.capturing import capture
 from safelight.capturing.capture import Capture, is_captured
-from safelight.capturing.evidence import Evidence, describe_loop
+from safelight.capturing.evidence import UNROOTED, Evidence, describe_loop
 from safelight.capturing.explanation import Explained
 from safelight.monitors.step_hooks import remove_silenced
 from tests.capturing import loops
@@ -151,6 +151,11 @@ def test_what_is_particular_is_stated(name: str, line: str) -> None:
     assert line in follow(LOOPS[name][0]).evidence.sentences()
 
 
+def test_a_preconditioned_network_that_forgets_c_in_is_known() -> None:
+    found = follow(of(loops.edm_outside, lambda: loops.Preconditioned(scaled=False))).evidence.sentences()
+    assert found[1] == "Inside, the network is shown x_t without c_in: EDM's preconditioning, sigma_data 0.5."
+
+
 DRAWS: list[tuple[str, Callable[[Tensor], Tensor]]] = [
     ("numbers", lambda x0: torch.normal(0.0, 1.0, x0.shape)),
     ("numbers by name", lambda x0: torch.normal(mean=0.0, std=1.0, size=x0.shape)),
@@ -224,6 +229,19 @@ def test_a_table_that_is_one_minus_another_does_not_hide_a_little_signal() -> No
     assert follow(of(loops.rounded)).last_alpha == pytest.approx(1e-10, rel=1e-3)
 
 
+@pytest.mark.parametrize("powers", [(1, 1), (0.5, 1), (1, 0.5)])
+def test_a_table_is_known_where_a_square_root_is_missing(powers: tuple[float, float]) -> None:
+    found = follow(of(loops.unrooted(*powers)))
+    assert found.last_alpha == pytest.approx(float(loops.ALPHAS[-1]), rel=1e-3)
+    assert found.evidence.sentences()[0].startswith(f"{UNROOTED[0].upper()}{UNROOTED[1:]}")
+
+
+def test_a_flow_may_read_its_noise_levels_of_a_table() -> None:
+    found = follow(of(loops.flow_by_table))
+    assert found.last_alpha is None
+    assert found.words.startswith(f"{FLOW}, target noise − x0")
+
+
 def test_latents_of_a_frozen_network_are_named() -> None:
     assert follow(loops.latent).evidence.sentences()[1].startswith("Latents of Encoder: 4 × 4 × 4")
 
@@ -252,6 +270,24 @@ def test_an_ema_is_found_among_many_networks_that_are_none() -> None:
 def test_an_ema_is_found_by_its_moves(kind: str, holder: str) -> None:
     found = follow(functools.partial(loops.averaged, kind))
     assert found.of_loop[0] == f"EMA in {holder}, decay 0.9 when last seen."
+
+
+@pytest.mark.parametrize(("since", "still"), [(None, 19), (16, 0), (0, 0)])
+def test_an_ema_that_stands_still_is_known_by_its_name(since: int | None, still: int) -> None:
+    found = follow(lambda: loops.still_ema(since))
+    assert found.of_loop[0].startswith(
+        f"A copy of the network that is named as an EMA has not moved in {still} updates." if still else "EMA in a Net"
+    )
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_an_ema_that_is_called_as_a_sampler_does_is_noted(sampled: bool, tmp_path: Path) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        model = loops.still_ema(sampled=sampled)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert [(each.code, each.severity) for each in diagnosis.findings] == [("EMA002", "warning" if sampled else "info")]
+    assert not model._forward_pre_hooks
 
 
 def test_between_captured_steps_only_the_loss_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

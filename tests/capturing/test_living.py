@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from safelight.capturing.living import averages_like, living, optimizer_of
+from safelight.capturing.living import averages_like, held_by_others, living, optimizer_of, whole_of
 
 
 @pytest.fixture
@@ -89,3 +89,18 @@ def test_a_list_of_all_objects_would_disturb_them() -> None:
     """The control: objects that are held while other threads have their turn."""
     failed = tuples_beside(lambda: [each for each in gc.get_objects() if type(each) is set], 1000)
     assert isinstance(failed[0], SystemError)
+
+
+def test_what_another_optimizer_holds_is_known(network: nn.Module) -> None:
+    first, last = network[0], network[1]  # type: ignore[index]
+    one, other = torch.optim.SGD(first.parameters()), torch.optim.SGD(last.parameters())
+    assert {id(p) for p in last.parameters()} <= held_by_others(one)
+    assert not {id(p) for p in last.parameters()} & held_by_others(other)
+
+
+def test_the_whole_of_a_part_is_the_smallest_that_the_optimizer_trains(network: nn.Module) -> None:
+    larger = nn.ModuleList([network, nn.Linear(64, 64)])
+    optimizer = torch.optim.SGD(network.parameters())
+    assert whole_of(network[1], optimizer) is network  # type: ignore[index]
+    assert whole_of(network, optimizer) is None
+    assert len(larger) == 2

@@ -41,6 +41,22 @@ def test_a_mixture_is_explained(shown: Tensor, relation: str) -> None:
     assert found.left < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("a", "s", "relation"),
+    [(S.sqrt(), 1 - S, "table"), (S, (1 - S).sqrt(), "table"), (S, 1 - S, "flow"), (S**0.3, (1 - S) ** 0.3, "")],
+)
+@pytest.mark.parametrize("read", [S, S.sqrt(), 1 - S], ids=["kept", "root", "gone"])
+def test_a_mixture_is_explained_by_what_was_read(a: Tensor, s: Tensor, relation: str, read: Tensor) -> None:
+    """x0 and not √ᾱ·x0, though a is 1 then, as of a variance-exploding process."""
+    shown, cleans = a * X0 + s * NOISE, [clean(X0), clean(a * X0, 2)]
+    found = explain_input(shown, cleans, [drawn(NOISE)], Numbers(), readings=[read.flatten().double().numpy()])
+    assert found is not None
+    if relation:
+        assert (found.relation, found.x0.tensor is X0) == (relation, True)
+    else:
+        assert found.relation != "table"
+
+
 @pytest.mark.parametrize("shown", [X0, NOISE, torch.rand(16, 3, 4, 4), (1 - S) * X0 + S * NOISE + 0.01 * X0**2])
 def test_what_is_no_mixture_is_not_known(shown: Tensor) -> None:
     assert explain_input(shown, [clean(X0)], [drawn(NOISE)], Numbers()) is None

@@ -15,7 +15,7 @@ from safelight.checks import DATA_BLANK, LOSS_MSE, SAMPLE_PARAMETER_CHANGED, SAM
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.diagnosis.coverage import coverage
-from safelight.diagnosis.rule import CONFIG, Need, Rule, Several, needed
+from safelight.diagnosis.rule import CONFIG, Need, Reaching, Rule, Several, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.vocabulary import LOSS, SKILL_EMA, SKILL_HELD_OUT, SKILL_RAW, UPDATE_RATIO, Signal
@@ -180,6 +180,22 @@ def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: t
     found = coverage(RunHistory(InMemoryReadings(series)), (rule_with(*needs),))
     looked, lacking = found.looked, found.missing
     assert (looked, lacking) == ((0, {"XXX001": missing}) if missing else (1, {}))
+
+
+@pytest.mark.parametrize(
+    ("need", "words"),
+    [
+        (Several(LOSS_MSE, 3), None),
+        (Several(LOSS_MSE, 4), "needs 4 readings of check/loss/error; there are 3"),
+        (Several(LOSS_MSE, 1, since=64), None),
+        (Several(LOSS_MSE, 2, since=64), "needs 2 readings of check/loss/error from step 64 on; there are 1"),
+        (Reaching(LOSS_MSE, 640, "samples"), None),
+        (Reaching(LOSS_MSE, 641, "samples"), "needs 641 samples; there are 640"),
+    ],
+)
+def test_what_was_seen_too_rarely_too_early_or_too_little_was_not_looked_at(need: Need, words: str | None) -> None:
+    run = RunHistory(InMemoryReadings(checks(loss__error=([0, 16, 64], [32, 320, 640]))))
+    assert dict(coverage(run, (rule_with(need),)).unable) == ({} if words is None else {"XXX001": words})
 
 
 def test_coverage_of_runs() -> None:

@@ -22,6 +22,7 @@ from safelight.probes.noising import measure_batch, measure_magnitudes, measure_
 X0, NOISE, T = batch(64)
 X_T = noised(X0, NOISE, T)
 LINEAR = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64), 0)
+OTHER_NOISE = torch.randn(X_T.shape, generator=torch.Generator().manual_seed(6))
 ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(5))
 
 
@@ -41,13 +42,21 @@ def causes(readings: dict[str, float]) -> list[str]:
     return [f.cause for f in examine(RunHistory(InMemoryReadings(series))) if f.cause.startswith(starts)]
 
 
+@pytest.mark.parametrize(("clean", "noise"), [(0.5, 0.5), (1, 0.5), (0.5, 1), (1, 1)])
+def test_a_square_root_that_is_missing_is_known(clean: float, noise: float) -> None:
+    kept = ALPHAS[T].float().view(-1, 1, 1, 1)
+    found = look(made(x_t=kept**clean * X0 + (1 - kept) ** noise * NOISE))
+    assert (found[checks.FORWARD_CLEAN_ROOT] < 1e-3) == (clean == 1)
+    assert (found[checks.FORWARD_NOISE_ROOT] < 1e-3) == (noise == 1)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "cause"),
     [
         ("sound", {}, None),
         ("bf16", {"x_t": X_T.bfloat16()}, None),
         ("bf16 all over", {"x_t": X_T.bfloat16(), "x0": X0.bfloat16(), "noise": NOISE.bfloat16()}, None),
-        ("one per cent of something else", {"x_t": X_T + 0.01 * torch.randn_like(X_T)}, None),
+        ("one per cent of something else", {"x_t": X_T + 0.01 * OTHER_NOISE}, None),
         ("another table", {"x_t": noised(X0, NOISE, T, LINEAR)}, "forward.other-schedule"),
         ("the square root forgotten", {"x_t": noised(X0, NOISE, T, ALPHAS.square())}, "forward.other-schedule"),
         ("clamped", {"x_t": X_T.clamp(-1, 1)}, "forward.clamped"),
@@ -56,7 +65,7 @@ def causes(readings: dict[str, float]) -> list[str]:
         ("timesteps of other samples", {"t": T[ORDER]}, "timesteps.shuffled"),
         ("noise of other samples", {"noise": NOISE[ORDER]}, "forward.not-the-formula"),
         ("images of other samples", {"x0": X0[ORDER]}, "forward.not-the-formula"),
-        ("a second draw of noise", {"noise": torch.randn_like(NOISE)}, "forward.not-the-formula"),
+        ("a second draw of noise", {"noise": OTHER_NOISE}, "forward.not-the-formula"),
     ],
 )
 def test_the_noised_images(name: str, changes: dict[str, Any], cause: str | None) -> None:

@@ -17,6 +17,7 @@ from safelight.diffusion.schedule import make_schedule
 from safelight.probes.settings import (
     FrozenWeights,
     is_adapted,
+    is_uncumulated,
     measure_adapters,
     measure_optimizer,
     measure_resume,
@@ -62,6 +63,32 @@ def test_schedules(name: str, alphas: Tensor, prediction: Prediction | None, cau
     readings = measure_schedule(alphas, prediction)
     assert causes(readings) == ([] if cause is None else [cause])
     assert readings["schedule/timesteps"] == len(alphas)
+
+
+def cosine_betas(count: int) -> np.ndarray:
+    kept = np.cos((np.arange(count + 1) / count + 0.008) / 1.008 * np.pi / 2) ** 2
+    return np.minimum(1 - kept[1:] / kept[:-1], 0.999)
+
+
+BETAS = {
+    "linear": np.linspace(1e-4, 0.02, 1000),
+    "scaled": np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2,
+    "cosine": cosine_betas(1000),
+    "few, cosine": cosine_betas(100),
+    "few": np.linspace(1e-3, 0.2, 100),
+}
+SHORT = {"fifty": np.linspace(1e-4, 0.02, 50), "hundred": np.linspace(1e-4, 0.02, 100)}
+
+
+@pytest.mark.parametrize("name", BETAS)
+def test_alphas_are_told_from_their_product(name: str) -> None:
+    assert is_uncumulated(1 - BETAS[name])
+    assert not is_uncumulated(np.cumprod(1 - BETAS[name]))
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_schedule_that_ends_early_is_cumulated(name: str) -> None:
+    assert not is_uncumulated(np.cumprod(1 - SHORT[name]))
 
 
 def test_numbers_of_a_schedule() -> None:
@@ -177,3 +204,28 @@ def test_a_resume_brings_its_state_or_not() -> None:
     readings = measure_resume(500, optimizer, [each.detach() * 0.9 for each in weights], weights)
     assert readings == {"resume/step": 500, "resume/optimizer": 1, "resume/copied": 0}
     assert measure_resume(500, torch.optim.SGD(weights, lr=0.1), None, weights) == {"resume/step": 500}
+
+
+class LowRank(nn.Module):
+    """Named neither as an adapter nor as anything else; `Lora` is, by its class."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base, self.down, self.up = base, nn.Linear(8, 1, bias=False), nn.Linear(1, 8, bias=False)
+
+
+class Lora(LowRank): ...
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+@pytest.mark.parametrize(("kind", "share"), [(Lora, 1.0), (LowRank, None)])
+def test_adapters_that_came_after_the_optimizer(kind: type[LowRank], share: float | None, freezes: bool) -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    early = torch.optim.AdamW(model.parameters())
+    model.requires_grad_(not freezes)
+    first = model[0]
+    assert isinstance(first, nn.Linear)
+    model[0] = kind(first)
+    assert measure_optimizer(model, early).get("adapter/missing") == share
+    late = torch.optim.AdamW(model.parameters())
+    assert measure_optimizer(model, late).get("adapter/missing") == (None if share is None else 0)

@@ -52,7 +52,7 @@ ERROR = 0.3 + 0.7 / (1 + STEPS / 8)  # begins at the zero predictor's, as an out
 
 PROBES: Series = checks(
     schedule__betas_falling=0, schedule__rising=0, schedule__first=0.9999, schedule__last=4e-5, schedule__epsilon=1,
-    schedule__timesteps=1000,
+    schedule__timesteps=1000, schedule__uncumulated=0,
     optimizer__missing=0, optimizer__foreign=0, optimizer__frozen=0, optimizer__maximize=0,
     optimizer__weight_decay=0.01, optimizer__half_weights=0, optimizer__forgotten=(np.arange(1, 16), np.zeros(15)),
     data__images=512, data__nonfinite=0, data__lowest=-1, data__highest=1, data__blank=0, data__duplicates=0,
@@ -66,6 +66,7 @@ PROBES: Series = checks(
     forward__noise_seen=np.full(16, 0.7), forward__clean=np.full(16, 0.7), forward__order=np.full(16, 1e-7),
     forward__order_error=np.full(16, 1e-7), forward__rough=np.full(16, 0.1), forward__at_limit=np.full(16, 1e-3),
     forward__input_error=np.zeros(16), timesteps__passed_on=np.ones(16),
+    forward__clean_root=np.full(16, 0.1), forward__noise_root=np.full(16, 0.1),
     target__epsilon=np.zeros(16), target__sample=np.full(16, 1.5), target__v_prediction=np.full(16, 1.0),
     target__epsilon_cosine=np.ones(16), target__sample_cosine=np.zeros(16),
     target__v_prediction_cosine=np.full(16, 0.6),

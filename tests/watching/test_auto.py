@@ -54,6 +54,33 @@ def test_noise_that_differs_is_found(tmp_path: Path) -> None:
     assert "TAR004" in codes
 
 
+def test_adapters_that_came_after_the_optimizer_are_found_and_the_loop_stops(tmp_path: Path) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None, stop_after=3) as found:
+        loops.adapted_late(steps=8)
+    assert found.updates == 3
+    assert found.recognised()[0] == "Net: none of its 19 trained parameters in AdamW."
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert [each.code for each in diagnosis.findings] == ["OPT012"]
+
+
+def test_a_network_that_is_called_in_parts_is_named_as_such(tmp_path: Path) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        loops.in_parts()
+    words = (
+        "Conv2d: 152 of 152 parameters in AdamW. It is one part of a ModuleDict of 554: no other part was looked at."
+    )
+    assert found.recognised()[0] == words
+
+
+def test_what_another_optimizer_trains_is_not_missing(tmp_path: Path) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None) as found:
+        loops.by_two_optimizers(steps=8)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert diagnosis.findings == []
+
+
 def test_a_loop_stops_after_so_many_updates(tmp_path: Path) -> None:
     found = Captured(run=tmp_path / "run", stop_after=3, say=lambda _: None).start()
     with pytest.raises(StopAfter):

@@ -7,7 +7,16 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
 from safelight.diagnosis.finding import Fix
-from safelight.diagnosis.rule import Detection, Several, error_rule, first_of, on_episode, on_latest, warning_rule
+from safelight.diagnosis.rule import (
+    Detection,
+    Reaching,
+    Several,
+    error_rule,
+    first_of,
+    on_episode,
+    on_latest,
+    warning_rule,
+)
 from safelight.diagnosis.run_history import FIRST_RESPONSIVE_UPDATE, RunHistory, episode_of
 
 SHOWN = (
@@ -22,6 +31,7 @@ KINDS = "as many as there are classes"
 ANY_SHOWN = (checks.STREAM_SHOWN_KINDS, checks.STREAM_RECENT_KINDS, checks.STREAM_LABELS_HIDDEN)
 MAX_DROPPED_LABELS = 0.7  # of the labels: a tenth to a half is dropped on purpose
 MIN_DRAWS = 400  # draws without the null label: with 5 % of labels dropped, chance has 1e-9
+MANY_DRAWS = 600  # of one class alone
 LATE_STEP = 60  # steps
 LEARNT_ERROR_SHARE = 0.6  # share of the zero predictor's loss
 SMALL_LOSS_CHANGE = 0.05  # share of the loss
@@ -151,7 +161,7 @@ def always_dropped(run: RunHistory) -> Detection | None:
 def _is_one_class(kinds: float, rows: float, low: float, high: float, drawn: float) -> bool:
     one = kinds == 1 and low != rows - 1
     with_null = kinds == 2 and high == rows - 1
-    return drawn >= 600 and rows >= 3 and (one or with_null)
+    return drawn >= MANY_DRAWS and rows >= 3 and (one or with_null)
 
 
 def _is_nothing(gains: np.ndarray, errors: np.ndarray, losses: np.ndarray, certain: float, small: float) -> bool:
@@ -253,7 +263,7 @@ RULES = (
         similar="An embedding without such a row is not meant for guidance.",
         limits="Where row 0 is the unused one, labels may be counted from 1: that is a remark.",
         fix="Replace a tenth of the labels by the null label while training.",
-        needs=SHOWN,
+        needs=(*SHOWN[:-1], Reaching(checks.STREAM_LABELS_DRAWN, MIN_DRAWS, "samples with labels")),
         detect=never_dropped,
         explained_by="conditioning.one-class data.not-shuffled",
     ),
@@ -279,7 +289,7 @@ RULES = (
         similar="Images in the order of their classes show another one sooner or later.",
         limits="Very large classes in order.",
         fix="Check the sampler's weights and the shuffling.",
-        needs=SHOWN,
+        needs=(*SHOWN[:-1], Reaching(checks.STREAM_LABELS_DRAWN, MANY_DRAWS, "samples with labels")),
         detect=on_latest(
             {checks.STREAM_SHOWN_KINDS: KINDS},
             _is_one_class,
@@ -303,9 +313,9 @@ RULES = (
         needs=(
             (
                 checks.ROWS_LABELS_MOVED,
+                Several(checks.LABELS_GAIN, 2, LATE_STEP),
                 Several(checks.LABELS_EXPLAIN, ALIKE + 2),
-                Several(checks.LABELS_GAIN, 2),
-                Several(checks.CONDITIONS_GAIN, 2),
+                Several(checks.CONDITIONS_GAIN, 2, LATE_STEP),
             ),
         ),
         detect=first_of(moved, faded, unhelpful, conditions_unhelpful),

@@ -20,6 +20,8 @@ NEAR_END, CERTAIN, LAG = 0.95, 4.0, 0.05  # of the planned steps; standard error
 HALFWAY = 0.5  # of the planned steps
 MIN_COSINE = 0.5  # cosine; two new networks have 0.01, an EMA at its start 1, after a resume 0.9 and more
 MIN_STEPS = 60
+MANY_STEPS = 20_000  # until 1 % of the initial weights is left: said at once, as few scripts train for so long
+FEW_STILL, LATE_STILL = 8, 1000  # updates without a move: an EMA that begins late may have as many
 COPY, FORGETFUL, GONE = 1e-3, 0.5, 0.1  # decays: of a copy, of no average; the square that leaves nothing
 APART, STEADY = 8, 1.1  # updates between looks; between decays, where any warm-up has grown by more
 MAX_INITIAL_SHARE = 0.9  # the share of initial weights that is too much for any run of that length
@@ -44,23 +46,25 @@ def too_long(run: RunHistory) -> Detection | None:
         return None
     every = np.log(np.interp(np.arange(steps[0], steps[-1] + 1), steps, np.clip(decays, 1e-6, 1.0)))
     share = float(np.exp(every.sum()))
+    is_drawn = bool(len(run.steps(checks.PICTURES_APART)) or len(run.steps(checks.EMA_CALLED)))
+    needed = int(np.log(0.01) / np.log(np.clip(decays[-1], 1e-6, 1 - 1e-9)))
+    is_early = steps[-1] < MIN_STEPS and not is_drawn and needed < MANY_STEPS
     planned = run.planned_steps
     if planned is not None:
         left = max(0, planned - int(steps[-1]))
         if float(np.exp(every.sum() + left * every[-1])) < HOPELESS_INITIAL_SHARE:
             return None
-    elif share < MAX_INITIAL_SHARE or steps[-1] < MIN_STEPS:
+    elif share < MAX_INITIAL_SHARE or is_early:
         return None
     # What a loop plans is not known unless it passes `steps=`: 0.9999 is right for a million of them. Where samples of
     # this EMA are drawn already, they show its initial weights.
-    is_drawn = len(run.steps(checks.PICTURES_APART)) > 0
     certain = planned is not None or is_drawn
-    needed = int(np.log(0.01) / np.log(min(float(decays[-1]), 1 - 1e-9)))
     return Detection(
         int(steps[0]),
         f"After {int(steps[-1]):,} steps{'' if certain else ' so far'} {share:.0%} of the EMA are still initial "
         f"weights; at this decay ({float(decays[-1]):.6f}) it takes {needed:,} steps until 1 % is left."
-        + ("" if certain else " Train for longer than that, or pass steps= for a judgement."),
+        + (" Samples are drawn from it already." if planned is None and is_drawn else "")
+        + ("" if certain else " Train for longer than that, or say how long the run is (steps=, --steps)."),
         (
             run.evidence(checks.EMA_DECAY, "grows with the run"),
             Evidence("initial share", share, healthy_range="below 0.01"),
@@ -85,6 +89,26 @@ def frozen(run: RunHistory) -> Episode | None:
         return None  # updated rarely
     weights_move = (run.during(checks.SAMPLE_PARAMETER_MOVED, episode) > 0).any()  # the small tensor that is watched
     return episode if weights_move else None
+
+
+def stands_so_far(run: RunHistory) -> Detection | None:
+    """A copy that the script itself calls an EMA: it may begin late, unless samples are drawn from it."""
+    count = run.latest(checks.EMA_STILL, 0.0)
+    if count < FEW_STILL or len(run.steps(checks.EMA_MOVED)):
+        return None
+    is_called = len(run.steps(checks.EMA_CALLED)) > 0
+    return Detection(
+        0,
+        f"A copy of the network that the script names as an EMA has not moved in {count:.0f} updates"
+        + (", and is called as for samples: they are those of the initial weights." if is_called else " so far."),
+        run.evidence_of({checks.EMA_STILL: "0", checks.EMA_CALLED: None}),
+        severity="error"
+        if is_called and count > LATE_STILL
+        else "warning"
+        if is_called or count > LATE_STILL
+        else "info",
+        fix=Fix("Call its update after every step of the optimizer; if it begins later on purpose, nothing is wrong."),
+    )
 
 
 def not_an_average(run: RunHistory) -> Episode | None:
@@ -232,15 +256,19 @@ RULES = (
         what="The EMA is not updated while the weights are.",
         why="Samples come from the EMA: they stay as they were at the start.",
         similar="A long EMA moves a little at every update. In half precision small steps are lost (EMA003).",
-        limits="An EMA that is updated at few steps only.",
+        limits="An EMA that is updated at few steps only. In a script that is only run, an EMA is known by the name of "
+        "its variable or class: a remark, a warning where it is called as for samples.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
-        needs=((Several(checks.EMA_SAME, LOOKS), Several(checks.EMA_MOVED, 2)),),
-        detect=on_episode(
-            frozen,
-            "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, and "
-            "the weights did.",
-            "a long EMA: it moves a little at every update",
-            evidence={checks.EMA_SAME: "0", checks.EMA_DISTANCE: None},
+        needs=((Several(checks.EMA_SAME, LOOKS), Several(checks.EMA_MOVED, 2), checks.EMA_STILL),),
+        detect=first_of(
+            on_episode(
+                frozen,
+                "The EMA did not move at {episode.looks} looks, from step {episode.first:,} to step {episode.last:,}, "
+                "and the weights did.",
+                "a long EMA: it moves a little at every update",
+                evidence={checks.EMA_SAME: "0", checks.EMA_DISTANCE: None},
+            ),
+            stands_so_far,
         ),
         explained_by="optimizer.no-update optimizer.zeroed optimizer.other lr.zero loss.detached",
     ),

@@ -291,6 +291,7 @@ RULES = (
         fix="requires_grad_(True), or remove them from the optimizer.",
         needs=(checks.OPTIMIZER_FROZEN,),
         detect=frozen,
+        explained_by="optimizer.adapters-missing",
     ),
     error_rule(
         "MOD012",

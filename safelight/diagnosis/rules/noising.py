@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from safelight.diagnosis.nonfinite import first_steps
 from safelight.diagnosis.rule import (
     Detection,
     Detector,
+    Reaching,
     error_rule,
     first_of,
     on_count,
@@ -25,7 +27,9 @@ from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 SOME_SAMPLES_SHARE = 0.05  # of the samples
 ROUGH_SHARE = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
 FEW_KINDS = 0.25  # of the timesteps that uniform draws would find; logit-normal draws find 0.8
+SOME_DRAWS = 200  # draws: with fewer nothing is said
 MAX_GAP, FEW_DRAWS = 0.08, 1000  # share of the timesteps that none of so many draws hit; logit-normal draws leave 0.04
+SQUARED = 0.01  # mean distance of a factor from a table's squared; that of its root is 0.05 and more
 CERTAIN = 6.0  # standard errors, at the least
 
 
@@ -47,7 +51,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     return "not-the-formula", episode
 
 
-def on_kind(kind: str, summary: str) -> Detector:
+def on_kind(kind: str, summary: str | Callable[[RunHistory, Episode], str]) -> Detector:
     def find(run: RunHistory) -> Episode | None:
         found = _kind(run)
         return found[1] if found is not None and found[0] == kind else None
@@ -84,6 +88,23 @@ def not_finite(run: RunHistory) -> Detection | None:
             "alphas_cumprod has to stay between 0 and 1, in fp32."
         ),
         ended_at=int(after[0]) if len(after) else None,
+    )
+
+
+def describe_other(run: RunHistory, episode: Episode) -> str:
+    """With the roots that are missing, where the factors are those of the table squared."""
+    clean, noise = (
+        bool(run.median(root, episode=episode) < SQUARED)
+        for root in (checks.FORWARD_CLEAN_ROOT, checks.FORWARD_NOISE_ROOT)
+    )
+    if not (clean or noise) or not len(run.steps(checks.SCHEDULE_TIMESTEPS)):
+        return (
+            "x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: training and "
+            "sampling use different tables."
+        )
+    made = f"{'ᾱ' if clean else '√ᾱ'}·x0 + {'(1 − ᾱ)' if noise else '√(1 − ᾱ)'}·noise"
+    return f"x_t = {made}, where ᾱ is the table's entry at t; it should be √ᾱ·x0 + √(1 − ᾱ)·noise: " + (
+        "square roots are missing." if clean and noise else "a square root is missing."
     )
 
 
@@ -126,7 +147,7 @@ def gap_in_times(run: RunHistory) -> Detection | None:
     if _is_constant(run):
         return None  # another cause
     few = run.latest(checks.STREAM_TIMES_KINDS, 1.0)
-    if few < FEW_KINDS and drawn >= 200:
+    if few < FEW_KINDS and drawn >= SOME_DRAWS:
         return Detection(
             0,
             f"There are only {few:.0%} as many different timesteps as {drawn:,.0f} draws should have: samples "
@@ -135,7 +156,7 @@ def gap_in_times(run: RunHistory) -> Detection | None:
             ("a batch that shares one timestep: it counts as one draw",),
             confidence=0.999,
         )
-    if gap < MAX_GAP or drawn < (FEW_DRAWS if gap < 0.25 else 200):
+    if gap < MAX_GAP or drawn < (FEW_DRAWS if gap < 0.25 else SOME_DRAWS):
         return None
     low, high = run.latest(checks.STREAM_TIMES_LOWEST), run.latest(checks.STREAM_TIMES_HIGHEST)
     return Detection(
@@ -199,14 +220,11 @@ RULES = (
         what="x_t = a·x0 + b·noise holds, with other a and b than the declared table has at t.",
         why="The network learns noise levels that the sampler never uses: good loss, bad samples.",
         similar="Shuffled timesteps have the right levels in the wrong order. A wrong formula leaves a remainder.",
-        limits="Tables that differ by less than 2 %.",
-        fix=f"{TABLE} Do not confuse alphas_cumprod with alphas, and check the square roots.",
+        limits="Tables that differ by less than 2 %. A sub-VP process, √ᾱ·x0 + (1 − ᾱ)·noise on purpose, with a table.",
+        fix=f"{TABLE} Check that alphas_cumprod is read at t, not alphas = 1 − betas, and that "
+        "both factors are square roots.",
         needs=(checks.FORWARD_WRONG, checks.FORWARD_RESIDUAL, checks.FORWARD_ORDER_ERROR, checks.FORWARD_ROUGH),
-        detect=on_kind(
-            "other-schedule",
-            "x_t is a mixture of image and noise, but not in the proportions of the schedule at its t: "
-            "training and sampling use different tables.",
-        ),
+        detect=on_kind("other-schedule", describe_other),
         explained_by="scale.integer forward.noise-repeated timesteps.out-of-range",
     ),
     error_rule(
@@ -318,8 +336,14 @@ RULES = (
         similar="A variance-exploding process with another target than EDM's may be shown x_t as it is.",
         limits="Loops that do not pass x0 and noise, or whose calls are not seen.",
         fix="Call the network with x_t / sqrt(σ² + sigma_data²).",
-        needs=((checks.FORWARD_INPUT_SCALE, checks.MIXTURE_PROCESS),),
+        needs=((checks.FORWARD_INPUT_SCALE, checks.FORWARD_INNER_SCALE, checks.MIXTURE_PROCESS),),
         detect=first_of(
+            on_episode(
+                lambda run: run.episode(checks.FORWARD_INNER_SCALE, lambda numbers: ~(numbers <= 0.05), 2),
+                "The answer is EDM's c_skip·x_t + c_out·F, but the network inside does not see c_in·x_t: its input has "
+                "another size than F is made for.",
+                evidence={checks.FORWARD_INNER_SCALE: "0"},
+            ),
             on_episode(
                 lambda run: run.episode(checks.FORWARD_INPUT_SCALE, lambda numbers: ~(numbers <= 0.05), 2),
                 "The network does not see c_in·x_t: its input has another size than the process says.",
@@ -377,7 +401,10 @@ RULES = (
         similar="Draws that favour the middle still reach the ends.",
         limits="Gaps of less than 8 %.",
         fix="torch.randint(0, timesteps, …): the upper end is exclusive.",
-        needs=(checks.STREAM_TIMES_DRAWN, (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS)),
+        needs=(
+            Reaching(checks.STREAM_TIMES_DRAWN, SOME_DRAWS, "draws of times"),
+            (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS),
+        ),
         detect=gap_in_times,
         explained_by="timesteps.repeated timesteps.constant forward.noise-repeated timesteps.out-of-range",
     ),

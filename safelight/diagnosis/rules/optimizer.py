@@ -262,7 +262,8 @@ RULES = (
         "copied, moved or wrapped after the optimizer was made has other ones.",
         needs=((checks.SAMPLE_PARAMETER_MOVED, checks.UPDATE_MOVED, UPDATE_RATIO),),
         detect=no_update,
-        explained_by="precision.lost optimizer.other-parameters lr.zero optimizer.zeroed loss.detached",
+        explained_by="precision.lost optimizer.other-parameters optimizer.adapters lr.zero optimizer.zeroed "
+        "loss.detached",
     ),
     error_rule(
         "OPT002",
@@ -288,10 +289,16 @@ RULES = (
         detect=on_latest(
             {checks.OPTIMIZER_MISSING: "0", checks.OPTIMIZER_FOREIGN: "0"},
             lambda missing, foreign: not missing < 1 or (missing > 0 and foreign > 0),
-            "The optimizer lacks {:.0%} of the model and holds parameters that are not the model's: it trains another "
-            "model, a copy, or a layer that was replaced.",
+            lambda missing, foreign: (
+                f"The optimizer lacks {missing:.0%} of what the model trains and holds parameters that are not the "
+                "model's: it trains another model, a copy, or a layer that was replaced."
+                if foreign > 0
+                else "The optimizer holds parameters of the model, but none that require a gradient: those that do "
+                "were added or unfrozen after it was made."
+            ),
             step=0,
         ),
+        explained_by="optimizer.adapters-missing",
     ),
     warning_rule(
         "OPT004",
@@ -304,7 +311,25 @@ RULES = (
         fix="Give the optimizer all parameters that require gradients, or freeze the others.",
         needs=(checks.OPTIMIZER_MISSING,),
         detect=missing_parameters,
-        explained_by="optimizer.other-parameters",
+        explained_by="optimizer.other-parameters optimizer.adapters-missing",
+    ),
+    error_rule(
+        "OPT012",
+        "optimizer.adapters-missing",
+        "Adapters that no optimizer holds",
+        what="Adapters of low rank require gradients and are in no group of the optimizer.",
+        why="They stay as they were made: their output is 0, and the network is the one without adapters.",
+        similar="Adapters whose matrices are both 0 are in the optimizer, and have no gradient.",
+        limits="Adapters that neither their names nor their classes tell.",
+        fix="Make the optimizer after the adapters were added, from all parameters that require a gradient.",
+        needs=(checks.ADAPTER_MISSING,),
+        detect=on_latest(
+            {checks.ADAPTER_MISSING: "0"},
+            lambda share: share > 0,
+            "{:.0%} of the adapters are in no optimizer, and are never trained: it was made before they were added, or "
+            "without them.",
+            step=0,
+        ),
     ),
     warning_rule(
         "OPT009",

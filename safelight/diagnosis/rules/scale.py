@@ -16,6 +16,7 @@ RANGE_TOLERANCE = 0.03
 PICTURE_DIMENSIONS = 3  # dimensions of a batch of images
 INTEGER_PIXEL_REACH = 20.0  # numbers that only integer pixels reach
 WIDE_DEVIATION, NARROW_DEVIATION = 2.5, 0.15  # standard deviations: digits have 0.75, photographs about 0.5, latents 1
+SIGMA_PROCESSES = tuple(float(checks.PROCESSES.index(name)) for name in ("ve", "edm"))
 SIGMA_RATIO = 2.5  # between sigma_data and the deviation of the data
 # 1.3 is where `scale.outside` begins. Batches of photographs reach 2 to 3 deviations from their mean, digits 2, images
 # that were normalised for classifiers 2.7; thousands of normal numbers 3.8 and more.
@@ -56,6 +57,12 @@ def is_latent(run: RunHistory) -> bool:
     if channels > COLOURS:
         return reach > OUTSIDE_REACH or far > LONG_TAILS
     return reach > OUTSIDE_REACH and far > FAR_OUT_REACH
+
+
+def has_sigma(run: RunHistory) -> bool:
+    """Whether noise of any size is added to the images, as in EDM: their own scale is sigma_data, and samplers clamp
+    nothing."""
+    return run.latest(checks.MIXTURE_PROCESS, -1.0) in SIGMA_PROCESSES
 
 
 def wrong_latents(run: RunHistory) -> Detection | None:
@@ -105,6 +112,8 @@ def on_range(is_wrong: Callable[[RunHistory, float, float, float, bool], bool], 
 
 def _is_0_1(run: RunHistory, low: float, high: float, _: float, images: bool) -> bool:
     halved = run.latest(checks.DATA_LOWEST, 0.0) < -0.2  # the dataset itself reaches below 0: the loop moved it
+    if has_sigma(run):
+        return False
     return low >= -RANGE_TOLERANCE and 0.4 < high <= 1 + RANGE_TOLERANCE and (images or halved)
 
 
@@ -114,12 +123,14 @@ def _is_0_255(_: RunHistory, low: float, high: float, *__: float) -> bool:
 
 def _is_of_wrong_scale(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
     flat = images and high - low < 0.3
-    if is_latent(run):
+    if is_latent(run) or (has_sigma(run) and len(run.steps(checks.MIXTURE_SIGMA_DATA))):
         return False
     return not _is_0_255(run, low, high) and (flat or not NARROW_DEVIATION <= std <= WIDE_DEVIATION)
 
 
 def _is_outside(run: RunHistory, low: float, high: float, std: float, images: bool) -> bool:
+    if has_sigma(run):
+        return False
     inside = low > -0.5 and high < 1.5 and high - low < 0.9 and not _is_0_1(run, low, high, std, images)
     far = low < -INTEGER_PIXEL_REACH or (low < -RANGE_TOLERANCE and -high > INTEGER_PIXEL_REACH)
     return images and (1.3 < max(abs(low), abs(high)) <= INTEGER_PIXEL_REACH or far or inside)
@@ -136,7 +147,8 @@ RULES = (
         what="The training images are in [0, 1] instead of [-1, 1].",
         why=WHY,
         similar="Dark images in [-1, 1] reach down to -1.",
-        limits="A model made for [0, 1] with a sampler of its own: ignore this warning.",
+        limits="A model made for [0, 1] with a sampler of its own: ignore this warning. x0 + σ·noise takes images of "
+        "any scale: there it is compared with sigma_data (scale.sigma-data).",
         fix=f"Scale once, before the loop: {NEEDED}",
         needs=tuple(HEALTHY_BATCH),
         detect=on_range(
@@ -224,7 +236,7 @@ RULES = (
         "the mean of every channel and divide by its deviation.",
         needs=(checks.BATCH_STD, checks.BATCH_TAILS),
         detect=wrong_latents,
-        explained_by="data.nonfinite data.blank scale.integer",
+        explained_by="data.nonfinite data.blank scale.integer scale.range",
     ),
     warning_rule(
         "SCA005",

@@ -46,8 +46,8 @@ RULES = (
         why="Sampling begins from pure noise: a distribution that was never trained on.",
         similar="Stable Diffusion's own table has 0.0047, and works.",
         limits="Less than 0.01.",
-        fix="More timesteps, larger betas at the end (a cosine schedule is cut at 0.999, not at 0.02), or zero "
-        "terminal SNR.",
+        fix="Check that it is the cumulated product. More timesteps, larger betas at the end (a cosine schedule is cut "
+        "at 0.999, not at 0.02), or zero terminal SNR.",
         needs=(checks.SCHEDULE_LAST,),
         detect=on_latest(
             {checks.SCHEDULE_LAST: "below 0.005"},
@@ -57,6 +57,26 @@ RULES = (
                 "from pure noise, which the network never saw: samples get the brightness of the mean image, or worse."
             ),
             also=(checks.SCHEDULE_RISING,),
+            step=0,
+        ),
+        explained_by="schedule.not-cumulated",
+    ),
+    error_rule(
+        "SCH004",
+        "schedule.not-cumulated",
+        "alphas instead of their product",
+        what="x_t is made of alphas = 1 − betas, and not of their cumulated product.",
+        why="At nearly all timesteps the network is shown almost clean images; sampling begins from pure noise.",
+        similar="A schedule that ends too early has a cumulated product that falls too slowly.",
+        limits="Tables of unusual betas. Constant betas that are far too small look the same.",
+        fix="alphas_cumprod = torch.cumprod(1 - betas, dim=0), and read that at t.",
+        needs=(checks.SCHEDULE_UNCUMULATED,),
+        detect=on_latest(
+            {checks.SCHEDULE_UNCUMULATED: "0", checks.SCHEDULE_FIRST: None, checks.SCHEDULE_LAST: None},
+            lambda flag, *_: flag == 1,
+            "The table that x_t is made of, from {1:.6g} to {2:.4g}, is that of alphas = 1 − betas, and not of their "
+            "cumulated product: nearly all timesteps have almost no noise.",
+            "a schedule that ends too early: the product of these numbers is a usual schedule",
             step=0,
         ),
     ),

@@ -283,7 +283,7 @@ RULES = (
         fix="Use noise − x0 as the target, or x0 with a sampler that expects it.",
         needs=MIXTURE[:2],
         detect=not_a_velocity,
-        explained_by="target.other-type target.wrong",
+        explained_by="target.other-type target.wrong forward.other",
     ),
     warning_rule(
         "TAR008",
@@ -297,7 +297,7 @@ RULES = (
         fix="Use the target as it is; what should count more belongs into the weight of the loss.",
         needs=((checks.MIXTURE_ROW, checks.MIXTURE_TARGET_SCALE, checks.MIXTURE_TARGET_SWAPPED),),
         detect=scaled,
-        explained_by="target.other-type target.wrong",
+        explained_by="target.other-type target.wrong forward.other",
     ),
     error_rule(
         "TAR009",

@@ -25,6 +25,8 @@ class InspectedLoop:
     """Whether a gradient scaler is in use."""
     space: str | None = None
     """One of SPACES, where the data is declared to be in it."""
+    also_held: frozenset[int] = frozenset()
+    """Ids of parameters that other optimizers of the loop hold."""
 
     @property
     def device(self) -> torch.device:

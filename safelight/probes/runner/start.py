@@ -39,7 +39,7 @@ class StartProbe:
         if declared.alphas is not None:
             readings |= measure("schedule", measure_schedule, declared.alphas, declared.prediction)
         if subject.optimizer is not None:
-            readings |= measure("optimizer", measure_optimizer, subject.model, subject.optimizer)
+            readings |= measure("optimizer", measure_optimizer, subject.model, subject.optimizer, subject.also_held)
         readings |= measure("adapters", measure_adapters, subject.model)
         if from_step:
             weights = [parameter for _, parameter in trainable_parameters(subject.model)]
@@ -86,9 +86,10 @@ class StartProbe:
 
     def names(self) -> dict[str, list[str]]:
         """Of parameters that are missing in the optimizer, or frozen and in it: the first of them."""
-        if self._subject.optimizer is None:
+        subject = self._subject
+        if subject.optimizer is None:
             return {}
-        unmatched = unmatched_parameters(self._subject.model, self._subject.optimizer)
+        unmatched = unmatched_parameters(subject.model, subject.optimizer, subject.also_held)
         return {kind: names[:MAX_NAMES_IN_EVENT] for kind, names in unmatched.items() if names}
 
 

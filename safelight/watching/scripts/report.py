@@ -149,7 +149,8 @@ class ScriptReport:
         if not quiet:
             lines += ["", *self.notes.recognised] if self.notes.recognised else []
             lines += ["", *lines_of_rows(self.rows), ""] if self.rows else []
-            lines += lines_of_each(self.rules) if every_rule else lines_of_rules(self.rules)
+            remarks = {each.code for each in findings if each.severity == "info"}
+            lines += lines_of_each(self.rules) if every_rule else lines_of_rules(self.rules, remarks)
             lines += [f"note: {each}" for each in self.notes.said if each.startswith("Safelight's watch")]
         return "\n".join((*lines, "", self.verdict, *lines_of_findings(findings)))
 
@@ -158,12 +159,13 @@ def lines_of_each(rules: Sequence[Line]) -> list[str]:
     return [f"{each.state:<13}  {each.code}  {each.cause}  {each.reason}".rstrip() for each in rules]
 
 
-def lines_of_rules(rules: Sequence[Line]) -> list[str]:
-    """All of them by their codes, `safelight explain CODE` has the page of each."""
+def lines_of_rules(rules: Sequence[Line], remarks: Container[str] = ()) -> list[str]:
+    """All of them by their codes, `safelight explain CODE` has the page of each. `remarks`: codes of such findings."""
     lines = [f"{len(rules)} rules; `safelight explain CODE` shows what one looks for"]
     for each in rules:
         if each.state == "found":
-            lines.append(f"  found          {each.code}  {each.cause}: {each.title}")
+            state = "remark" if each.code in remarks else "found"
+            lines.append(f"  {state:<13}  {each.code}  {each.cause}: {each.title}")
     for state in ("known", "explained", "passed", "not looked at"):
         for reason, codes in grouped(rule for rule in rules if rule.state == state).items():
             head = f"  {state:<13}  {len(codes):>3}  "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from histories import STEPS, Series, checks, flagged, measured, refusals
-from rule_rows import Row, check_row, fires_in, parameters, row
+from rule_rows import Row, check_row, fires_in, only_monitors, parameters, row
 
 from safelight.diagnosis.rules import ema
 
@@ -25,6 +25,9 @@ LONG = {"ema.kind": "exponential", "ema.warmup": False, "ema.decay": 0.9999}
 EARLY = [0, 1, 2, 64]
 TOO_LONG = checks(
     average__decay=([1, 2, 3, 16, 96], np.full(5, 0.9999)), average__moved=([1, 2, 3, 16, 96], np.full(5, 1e-4))
+)
+EARLY_LONG = checks(
+    average__decay=([1, 2, 3, 16], np.full(4, 0.9999)), average__moved=([1, 2, 3, 16], np.full(4, 1e-4))
 )
 COPIES = checks(
     average__decay=([1, 2, 3, 64, 128, 192], np.zeros(6)), average__moved=([1, 2, 3, 64, 128, 192], np.ones(6))
@@ -51,6 +54,18 @@ ROWS = [
         average__decay=([1, 2, 3, 16, 96], np.full(5, 0.99)), average__moved=([1, 2, 3, 16, 96], np.full(5, 1e-2)))),
     row("an average that stands still", "ema.frozen", checks(average__moved=([1, 2, 3, 16, 32], np.zeros(5)),
         average__decay=([1, 2, 3, 16, 32], np.ones(5)), average__same=(STEPS[:40], np.ones(40)))),
+    row("a copy that is named as an average and stands", "ema.frozen:info",
+        only_monitors(checks(average__still=([8, 16], [8, 16]))), whole=True),
+    row("a copy that stands, and is sampled", "ema.frozen:warning",
+        only_monitors(checks(average__still=([8, 16], [8, 16]), average__called=([9], [1]))), whole=True),
+    row("a copy that stands for long, and is sampled", "ema.frozen:error",
+        only_monitors(checks(average__still=([8, 2048], [8, 2048]), average__called=([9], [1]))), whole=True),
+    row("a copy that stood for few updates", "", only_monitors(checks(average__still=([8, 9], [7, 0]))), whole=True),
+    row("a long average, early", "ema.too-long:info", EARLY_LONG),
+    row("a long average that is sampled early", "ema.too-long:warning",
+        EARLY_LONG | checks(average__called=([9], [1]))),
+    row("a shorter average, early", "", checks(average__decay=([1, 2, 3, 16], np.full(4, 0.999)),
+        average__moved=([1, 2, 3, 16], np.full(4, 1e-3)))),
     row("an average that is moved at every tenth update", "", checks(
         average__moved=([1, 2, 3, 16, 32], np.zeros(5)), average__decay=([1, 2, 3, 16, 32], np.ones(5)),
         average__same=(STEPS[:64], (STEPS[:64] % 10 != 0) * 1.0))),

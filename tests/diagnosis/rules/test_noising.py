@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from histories import STEPS, broken, checks
-from rule_rows import Row, check_row, fires_in, parameters, row, without
+from rule_rows import Row, case_of, check_row, fires_in, parameters, row, without
 
+from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.rules import noising
 
 WRONG = checks(forward__wrong=np.ones(16), forward__error=np.full(16, 0.5))
@@ -62,6 +63,9 @@ ROWS = [
     row("a timestep that ties changes places", "", checks(timesteps__passed_on=np.full(16, 0.95))),
     row("a time that does not follow the noise", "timesteps.not-the-noise", checks(mixture__input=0, mixture__time=0)),
     row("EDM without c_in, declared", "forward.input-not-scaled", checks(forward__input_scale=np.full(16, 3.0))),
+    row("EDM without c_in, inside of the network", "forward.input-not-scaled",
+        checks(forward__inner_scale=np.full(16, 3.0))),
+    row("EDM with c_in, inside of the network", "", checks(forward__inner_scale=np.zeros(16))),
     row("EDM with c_in in bf16", "", checks(forward__input_scale=np.full(16, 0.004))),
     row("EDM without c_in", "forward.input-not-scaled", checks(mixture__process=2, mixture__row=5)),
     row("x0 + sigma·noise with another target", "", checks(mixture__process=2, mixture__row=0)),
@@ -86,6 +90,22 @@ ROWS = [
 @pytest.mark.parametrize("given", parameters(ROWS))
 def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
     check_row(given)
+
+
+@pytest.mark.parametrize(
+    ("roots", "words"),
+    [
+        ({}, "training and sampling use different tables"),
+        ({"forward__clean_root": np.zeros(16)}, "x_t = ᾱ·x0 + √(1 − ᾱ)·noise, "),
+        ({"forward__noise_root": np.zeros(16)}, "a square root is missing"),
+        ({"forward__clean_root": np.zeros(16), "forward__noise_root": np.zeros(16)}, "x_t = ᾱ·x0 + (1 − ᾱ)·noise, "),
+    ],
+)
+def test_a_missing_square_root_is_named(roots: dict[str, np.ndarray], words: str) -> None:
+    table = checks(schedule__timesteps=([0], [1000.0]))
+    finding = next(each for each in examine(case_of(row("", "", WRONG | table | checks(**roots)))))
+    assert finding.code == "FOR001"
+    assert words in finding.summary
 
 
 def test_every_rule_fires_in_some_row() -> None:

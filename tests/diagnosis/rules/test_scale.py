@@ -15,10 +15,20 @@ LATENT = checks(
     batch__channel_lowest=np.full(128, 0.8), batch__channel_highest=np.full(128, 1.2),
 )  # fmt: skip
 
+ZERO_ONE = checks(batch__lowest=np.zeros(128), batch__std=np.full(128, 0.3))
+
 ROWS = [
     row("sigma_data of another set", "scale.sigma-data", checks(mixture__sigma_data=3.0)),
     row("the usual sigma_data", "", checks(mixture__sigma_data=0.5)),
-    row("[0, 1]", "scale.range-0-1", checks(batch__lowest=np.zeros(128), batch__std=np.full(128, 0.3))),
+    row("[0, 1]", "scale.range-0-1", ZERO_ONE),
+    row("[0, 1] of EDM", "", ZERO_ONE | checks(mixture__process=3, mixture__sigma_data=0.3)),
+    row("[0, 1] of a variance-exploding process", "", ZERO_ONE | checks(mixture__process=2, mixture__row=0)),
+    row("[0, 1] of a flow", "scale.range-0-1", ZERO_ONE | checks(mixture__process=1, mixture__row=3)),
+    row("a deviation that sigma_data has as well", "", checks(batch__lowest=np.full(128, -19.0),
+        batch__highest=np.full(128, 18.0), batch__std=np.full(128, 5.0), batch__dimensions=2,
+        mixture__process=3, mixture__sigma_data=5.0)),
+    row("pixels to 255 that look like latents", "scale.range-0-255", LATENT | checks(batch__lowest=np.zeros(128),
+        batch__highest=np.full(128, 255.0), batch__std=np.full(128, 40.0), batch__tails=np.full(128, 5.0))),
     row("dark pictures in [-1, 1]", "", checks(batch__highest=np.full(128, 0.2))),
     row("[0, 1] in vectors", "", checks(batch__lowest=np.zeros(128), batch__dimensions=2, data__lowest=0)),
     row("[0, 255]", "scale.range-0-255", checks(batch__lowest=np.zeros(128), batch__highest=np.full(128, 255.0),

@@ -13,6 +13,8 @@ ROWS = [
     row("betas the wrong way round", "schedule.not-decreasing", checks(schedule__betas_falling=0.99)),
     row("signal is left", "schedule.signal-left", checks(schedule__last=0.2)),
     row("Stable Diffusion's own schedule", "", checks(schedule__last=0.0047)),
+    row("alphas that are not cumulated", "schedule.not-cumulated:error",
+        checks(schedule__uncumulated=1, schedule__last=0.98)),
     row("no signal at all, epsilon", "schedule.zero-snr-epsilon", checks(schedule__last=0)),
     row("no signal at all, v", "", checks(schedule__last=0, schedule__epsilon=0)),
 ]  # fmt: skip

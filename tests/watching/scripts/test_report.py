@@ -13,6 +13,7 @@ from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Fix, Severity
 from safelight.diagnosis.linting.checklist import Line, checklist
 from safelight.diagnosis.rules import RULES
+from safelight.watching.check_report import REMARKS
 from safelight.watching.scripts.notes import Ending, Notes
 from safelight.watching.scripts.report import NO_PROCESS, NO_TARGET, ScriptReport, Unknown, report_on
 from safelight.watching.watched_run import WatchedRun
@@ -74,6 +75,18 @@ def test_every_rule_stands_in_the_report() -> None:
     assert words.endswith("AAA001  It is sick.\n  do  Cure it.")
     assert max(map(len, words.splitlines())) <= 120
     assert "PAS001" not in report(diagnosis("error"), rules=rules).words(quiet=True)
+
+
+def test_remarks_stand_under_their_own_heading_and_fail_nothing() -> None:
+    rules = (Line("AAA001", "model.sick", "A sick model", "found"),)
+    both, none = report(diagnosis("info", "warning"), rules=rules), report(diagnosis("warning"), rules=rules)
+    words = both.words()
+    assert words.endswith(f"\n\n{REMARKS}\n\nAAA001  It is sick.\n  do  Cure it.")
+    assert words.count("AAA001  It is sick.") == 2
+    assert words.index("1 warning: ") < words.index(REMARKS)
+    assert "remark         AAA001" in report(diagnosis("info"), rules=rules).words()
+    assert REMARKS not in none.words()
+    assert REMARKS in report(diagnosis("info")).words(quiet=True)
 
 
 def test_what_an_unedited_script_cannot_pass_is_not_advised() -> None:
