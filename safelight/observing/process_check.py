@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -70,10 +72,10 @@ class ProcessCheck:
         return within and not self._config.data.balance
 
 
-def shared_by_processes(ids: np.ndarray) -> float:
-    """The share of rows whose image another process has too; `ids` [processes, rows]."""
+def shared_by_processes(ids: Sequence[np.ndarray] | np.ndarray) -> float:
+    """The share of rows whose image another process has too; `ids` [rows] of each process."""
     kinds, counts = np.unique(np.concatenate([np.unique(row) for row in ids]), return_counts=True)
-    return float(np.isin(ids, kinds[counts > 1]).mean())
+    return float(np.isin(np.concatenate(list(ids)), kinds[counts > 1]).mean())
 
 
 def checksum(model: nn.Module) -> int:

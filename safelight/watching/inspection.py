@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
 from safelight.monitors.loss import noise_binning_of_draws, noise_binning_of_table
-from safelight.monitors.modules import unwrapped
+from safelight.monitors.modules import named_without_wrappers, unwrapped
+from safelight.monitors.pieces import is_sharded
 from safelight.monitors.suite import Monitors
 from safelight.observing.recorder import Recorder
 from safelight.probes.probe_runner import ProbeRunner
@@ -15,6 +17,16 @@ from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.skill import SkillProbe, Subject
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
+
+SHARDED = "the weights are sharded, and a pass of the model takes all processes"
+
+
+def drawable(given: WatchArguments, say_once: Callable[[str], None]) -> WatchArguments:
+    """Without the sampler where the model cannot be copied: its weights are sharded."""
+    if given.sampler is None or not is_sharded(given.model):
+        return given
+    say_once(f"No samples are drawn and evaluated: {SHARDED}.")
+    return replace(given, sampler=None)
 
 
 class Inspection:
@@ -34,17 +46,25 @@ class Inspection:
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model, alphas = unwrapped(given.model), given.declared.alphas
-        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)))
-        subject = InspectedLoop(model, optimizer, find_ema, given.sampler, given.data, scaled=scaled, space=given.space)
+        sharded = is_sharded(model)
+        named = [(name, parameter) for name, parameter in named_without_wrappers(model) if parameter.requires_grad]
+        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)), named)
+        subject = InspectedLoop(
+            model, optimizer, find_ema, given.sampler, given.data, scaled=scaled, space=given.space, sharded=sharded
+        )
         self.probes = ProbeRunner(subject, given.declared, say, from_step=step)
         measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
         self.skill = SkillProbe(measured, given.declared, report_no_skill)
+        self._left_out = SHARDED if sharded else ""
         self._record, self._say, self._is_captured = record, say, is_captured
         self._has_said = False
 
     def start(self, step: int) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
         self._record.add(step, self.probes.at_start())
+        if self._left_out:
+            self.skill.leave_out(self._left_out)
+            self._record.event(step, "sharded", reason=self._left_out)
         if names := self.probes.names():
             self._record.event(step, "parameters", **names)
 
