@@ -100,7 +100,8 @@ def _columns(found: Explained) -> np.ndarray:
 def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> str:
     wanted = {id(p): p.numel() for p in network.parameters()}
     held, whole = held_numbers(optimizer, wanted), sum(wanted.values())
-    return f"{type(network).__name__}: {_short(held)} of {_short(whole)} parameters in {type(optimizer).__name__}."
+    kind = type(network).__name__.removeprefix("FSDP")  # FSDP2 gives each module a class of its own
+    return f"{kind}: {_short(held)} of {_short(whole)} parameters in {type(optimizer).__name__}."
 
 
 def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half: str, ema: Any) -> list[str]:

@@ -348,8 +348,8 @@ class Watch:
     def _read(self, *, at_last: bool = False) -> None:
         """Brings what was measured to the host; names the parameters whose gradients were not finite."""
         count, first = len(self._window), self._first
-        if first is not None and (count := first.ready([call for _, _, call in self._window], at_last=at_last)) == 0:
-            return
+        if first is not None:  # steps whose shares have not all come are read later
+            count = first.ready([call for _, _, call in self._window], at_last=at_last)
         window, self._window = self._window[:count], self._window[count:]
         for (step, own, call), readings in zip(window, self._observer.read(count), strict=True):
             self._previews.newest.add(step, readings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ class Calls:
         self._names = weakref.WeakKeyDictionary[torch.optim.Optimizer, str]()
         self._on_first = on_first
         self._handles: list[RemovableHandle] = [register_optimizer_step_pre_hook(weakly(self._before_step))]
+        self._process = os.getpid()
 
     def made_before(self, optimizer: torch.optim.Optimizer) -> int:
         """Steps that were made before the one that is being made, or is next."""
@@ -43,6 +45,8 @@ class Calls:
         silence(self._handles)
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
+        if os.getpid() != self._process:
+            return
         self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         if self._counts[optimizer] == 1:
             self.name_of(optimizer)

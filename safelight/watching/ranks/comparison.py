@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from safelight.observing.process_check import shared_by_processes
+from safelight.observing.process_check import MAX_NAMED_PROCESSES, shared_by_processes
 from safelight.vocabulary import DATA_APART, DRIFT, GRADIENTS_APART, OVERLAP, REDUCTION, SAME_NOISE
 
 Look = Mapping[str, np.ndarray]
@@ -59,13 +59,9 @@ class Comparison:
             seen.append(look["moments"])
         found = {OVERLAP.name: shared_by_processes(rows)}
         if len(self._data[0]) >= MIN_LOOKS_AT_DATA:
-            found[DATA_APART.name] = float(max(_data_apart(np.array(self._data).mean(1))))
+            apart = _data_apart(np.array(self._data).mean(1))[:MAX_NAMED_PROCESSES]
+            found |= {f"{DATA_APART.name}/{rank:02d}": float(each) for rank, each in enumerate(apart)}
         return found
-
-
-def other_data(moments: np.ndarray) -> int:
-    """The process whose data differs most from that of the others."""
-    return int(np.argmax(_data_apart(moments)))
 
 
 def reduction(looks: Sequence[Look]) -> float | None:

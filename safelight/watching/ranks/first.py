@@ -59,7 +59,6 @@ class First:
         self._fetched = 0.0
         self._asked: float | None = None
         self._is_patient = True
-        line.open()
         self._look.begin(0 if made_before is None else made_before())
 
     # --- in a step ------------------------------------------------------------------------------------------------

@@ -46,14 +46,15 @@ def join_as_member(given: WatchArguments) -> SilentWatch:
 
 
 class Members:
-    """Of a script that knows nothing of it: one for each optimizer, from its first step on."""
+    """Of a script that knows nothing of it: one for each optimizer, from its first step on. None on the first process,
+    which has but the calls in common with the others."""
 
     def __init__(self) -> None:
         self._members: list[Member] = []
-        self._calls = Calls(self._join)
+        self.calls = Calls(self._join)
 
     def close(self) -> None:
-        self._calls.close()
+        self.calls.close()
         while self._members:
             self._members.pop().close()
 
@@ -62,7 +63,7 @@ class Members:
         if place is None or place.rank == 0:
             return
         try:
-            line, made_before = _line(place, optimizer, self._calls)
+            line, made_before = _line(place, optimizer, self.calls)
             self._members.append(Member(line, optimizer, made_before=made_before, is_told_of_steps=False))
         except Exception:  # the first process says that this one is silent
             return

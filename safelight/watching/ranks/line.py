@@ -57,10 +57,6 @@ class Line:
 
     # --- the first process ----------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """From now on somebody reads."""
-        self._store.set(f"{self._name}/open", "1")
-
     def fetch(self) -> list[tuple[int, Entry]]:
         """What is new, by rank; of each in the order it was posted."""
         found = []
@@ -75,10 +71,7 @@ class Line:
 
     def post(self, entry: Entry) -> bool:
         """False where nobody reads, or not fast enough."""
-        unread = self._key(self.rank, self._posted - MOST_UNREAD)
-        if not self._store.check([f"{self._name}/open"]) or (
-            self._posted >= MOST_UNREAD and self._store.check([unread])
-        ):
+        if self._posted >= MOST_UNREAD and self._store.check([self._key(self.rank, self._posted - MOST_UNREAD)]):
             return False
         self._store.set(self._key(self.rank, self._posted), save(dict(entry)))
         self._posted += 1

@@ -16,7 +16,7 @@ from safelight.monitors.pieces import has_other_dimensions, local_of, pieces_of
 from safelight.observing.process_check import EVERY, checksum_of
 from safelight.watching.ranks.local_gradient import LocalGradient
 
-FIRST_LOOKS = 4  # updates that are all looked at; a rank that differs usually does from the start
+FIRST_LOOKS = 8  # updates that are all looked at; a rank that differs usually does from the start
 MAX_ROWS = 1024  # of a batch
 
 
