@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,11 +35,20 @@ def pieces_of(parameters: Sequence[Tensor]) -> list[str]:
     return [_piece(each, flat.get(id(each))) for each in parameters]
 
 
-def has_other_dimensions(parameters: Sequence[Tensor]) -> bool:
-    """Whether processes share more than FSDP divides, such as with tensor parallelism: some of them see the same data
-    on purpose then."""
-    layouts = {tuple(map(str, each.placements)) for each in parameters if _is_dtensor(each)}  # type: ignore[attr-defined]
-    return any(len(layout) > 1 and not (len(layout) == 2 and layout[0].startswith("R")) for layout in layouts)
+def share_data(parameters: Sequence[Tensor]) -> bool:
+    """Whether some processes see the same data on purpose, as with tensor parallelism: what is sharded is not FSDP's
+    alone."""
+    sharded: list[Any] = [each for each in parameters if _is_dtensor(each)]
+    fully = {id(each.sharded_param) for each in _living("torch.distributed.fsdp._fully_shard._fsdp_param", "FSDPParam")}
+    layouts = {tuple(map(str, each.placements)) for each in sharded}
+    is_simple = all(len(layout) == 1 or (len(layout) == 2 and layout[0].startswith("R")) for layout in layouts)
+    return not (is_simple and all(id(each) in fully for each in sharded))
+
+
+def spans(parameters: Sequence[Tensor], processes: int) -> bool:
+    """Whether sharded ones are divided among all processes, and not among those of one stage of a pipeline."""
+    sharded: list[Any] = [each for each in parameters if _is_dtensor(each)]
+    return bool(sharded) and all(each.device_mesh.size() == processes for each in sharded)
 
 
 def _piece(parameter: Tensor, flat_rank: int | None) -> str:
@@ -53,17 +64,18 @@ def _piece(parameter: Tensor, flat_rank: int | None) -> str:
 
 def _flat_ranks() -> dict[int, int]:
     """By the id of each parameter that FSDP1 keeps flat, or a view of it: which of the pieces this process has."""
-    module = sys.modules.get("torch.distributed.fsdp._flat_param")
-    if module is None:
-        return {}
-    import gc
-
     found: dict[int, int] = {}
-    for handle in (each for each in gc.get_referrers(module.FlatParamHandle) if type(each) is module.FlatParamHandle):
+    for handle in _living("torch.distributed.fsdp._flat_param", "FlatParamHandle"):
         if handle.uses_sharded_strategy:
             for each in (handle.flat_param, *(getattr(handle.flat_param, "_params", None) or ())):
                 found[id(each)] = handle.rank
     return found
+
+
+def _living(module: str, name: str) -> Iterator[Any]:
+    """Instances of a class of torch, where it was imported at all."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return iter(()) if kind is None else (each for each in gc.get_referrers(kind) if type(each) is kind)
 
 
 def _is_dtensor(tensor: Tensor) -> bool:

@@ -71,6 +71,7 @@ class Watch:
         self._everything = named_without_wrappers(model)
         self._named = [(name, parameter) for name, parameter in self._everything if parameter.requires_grad]
         self._updates, self._on, self._process = step, True, os.getpid()
+        self._is_captured = is_captured
         self._lock = threading.RLock()
         self._remarks = Remarks(say)
         self._first = join_as_first(arguments, self._named, self._remarks.once, calls)
@@ -184,6 +185,8 @@ class Watch:
         return self._run.write_report(out)
 
     def _add_passed(self, loss: Tensor | float | None, passed: dict[str, Tensor | None]) -> None:
+        if self._first is not None and not self._is_captured:
+            self._first.see(passed["x0"], passed["noise"])
         seen = self._lean.take()
         for words in self._lean.compare(seen, passed):
             self._report_difference(words)
@@ -194,8 +197,6 @@ class Watch:
             self._remarks.once("no loss was passed, and none was seen: call watch.step(loss) after loss.backward().")
             return
         self._previews.see(passed["x0"], passed["x_t"])
-        if self._first is not None:
-            self._first.see(passed["x0"], passed["noise"])
         self._observer.add_forward_pass(torch.as_tensor(loss).detach(), *passed.values())
         self._add(self._observer.forward_passes[-1])
 

@@ -14,6 +14,7 @@ MAX_UNEXPLAINED = 0.05  # of a reduced gradient: what a multiple of the mean lea
 MIN_LOOKS_AT_DATA = 4  # of each process: means of a few samples differ by chance
 # As between images of a dataset and what a loop shows of them: safelight/probes/skill.py has the measurements.
 MEAN_APART, DEVIATION_RATIO = 1.0, 1.5
+SOURCES = ("passed", "loaded")  # of data: what the loop says, else what its loader returns
 
 
 class Comparison:
@@ -24,7 +25,7 @@ class Comparison:
         model; else they do if they begin with the same weights."""
         self._kinds = [sorted(set(layout)) for layout in layouts]
         self._is_bound: bool | None = True if is_bound else None
-        self._data: list[list[np.ndarray]] = [[] for _ in layouts]
+        self._data = {source: [list[np.ndarray]() for _ in layouts] for source in SOURCES}
 
     def readings(self, looks: Sequence[Look]) -> dict[str, float]:
         """`looks`: by process."""
@@ -52,14 +53,15 @@ class Comparison:
         return float(len(wrong)) if is_compared else None
 
     def _compare_data(self, looks: Sequence[Look]) -> dict[str, float]:
-        rows = [look["rows"] for look in looks if "rows" in look]
-        if len(rows) < len(looks):
+        source = next((each for each in SOURCES if all(f"{each}/rows" in look for look in looks)), None)
+        if source is None:
             return {}
-        for seen, look in zip(self._data, looks, strict=True):
-            seen.append(look["moments"])
-        found = {OVERLAP.name: shared_by_processes(rows)}
-        if len(self._data[0]) >= MIN_LOOKS_AT_DATA:
-            apart = _data_apart(np.array(self._data).mean(1))[:MAX_NAMED_PROCESSES]
+        data = self._data[source]
+        for seen, look in zip(data, looks, strict=True):
+            seen.append(look[f"{source}/moments"])
+        found = {OVERLAP.name: shared_by_processes([look[f"{source}/rows"] for look in looks])}
+        if len(data[0]) >= MIN_LOOKS_AT_DATA:
+            apart = _data_apart(np.array(data).mean(1))[:MAX_NAMED_PROCESSES]
             found |= {f"{DATA_APART.name}/{rank:02d}": float(each) for rank, each in enumerate(apart)}
         return found
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.pieces import WHOLE
+from safelight.monitors.pieces import WHOLE, spans
 from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.watching.ranks.comparison import Comparison
 from safelight.watching.ranks.line import Entry, Line
@@ -21,7 +21,7 @@ FETCH_SECONDS = 0.05  # between two looks at what has come
 PATIENCE = 10.0  # seconds that readings are held for the others; the loop goes on meanwhile
 LAST_WAIT = 5.0  # seconds, when the watch is closed: the others close theirs at the same time
 POLL_SECONDS = 0.01
-KEPT_CALLS = 4096  # updates, of what was told and not asked for
+KEPT_CALLS = 1024  # updates, of a look that not all processes have told of
 SILENT = (
     "{who} did not tell of its share within {seconds:.0f} s: what takes all processes is not measured (norms of sharded "
     "weights, the comparison of the processes). Call safelight.watch and watch.step on all of them."
@@ -46,6 +46,7 @@ class First:
         parameters = trained_by(optimizer)
         self._look = Look(parameters)
         self.is_sharded = any(piece != WHOLE for piece in self._look.pieces)
+        self._is_bound |= spans(parameters, line.size)
         places = {id(p): place for place, p in enumerate(parameters)}
         self._places = np.array([places.get(id(p), -1) for _, p in named], np.int64)
         self._layouts: dict[int, list[str]] = {0: self._look.pieces}
@@ -57,6 +58,7 @@ class First:
         self._call: int | None = None
         self._calls = -1
         self._fetched = 0.0
+        self._read_until = -1  # the last update that was read
         self._asked: float | None = None
         self._is_patient = True
         self._look.begin(0 if made_before is None else made_before())
@@ -77,8 +79,8 @@ class First:
 
     @torch.no_grad()
     def see(self, x0: Tensor | None, noise: Tensor | None) -> None:
-        """What the loop passes of the update that was made last."""
-        if self._call in self._looks and x0 is not None and x0.is_floating_point():
+        """What the loop itself passes of the update that was made last, as it does on all processes."""
+        if self._call in self._looks:
             self._looks[self._call][1].update(self._look.describe(x0, noise))
 
     def joined(self, pending: Sequence[PendingReading], call: int | None) -> list[PendingReading]:
@@ -90,7 +92,12 @@ class First:
     # --- between steps --------------------------------------------------------------------------------------------
 
     def ready(self, calls: Sequence[int | None], *, at_last: bool = False) -> int:
-        """How many of these steps can be read, from the first on."""
+        """How many of these steps can be read, from the first on; they will be."""
+        count = self._count_ready(calls, at_last=at_last)
+        self._read_until = max([self._read_until, *(call for call in calls[:count] if call is not None)])
+        return count
+
+    def _count_ready(self, calls: Sequence[int | None], *, at_last: bool) -> int:
         self._fetch()
         if at_last:
             until = time.monotonic() + (LAST_WAIT if self._is_patient else 0.0)
@@ -121,10 +128,12 @@ class First:
             step, own = self._looks.pop(call)
             if self._comparison is None:
                 layouts = [self._layouts[rank] for rank in range(self._line.size)]
-                self._comparison = Comparison(layouts, is_bound=self._is_bound or self.is_sharded)
+                self._comparison = Comparison(layouts, is_bound=self._is_bound)
             others = [self._entries[call][rank] for rank in range(1, self._line.size)]
             found.append((step, self._comparison.readings([own, *others])))
-        for call in [call for call in self._entries if call < self._calls - KEPT_CALLS]:
+        for call in [call for call in self._looks if call < self._calls - KEPT_CALLS]:
+            del self._looks[call]
+        for call in [call for call in self._entries if call <= self._read_until and call not in self._looks]:
             del self._entries[call]
         return found
 

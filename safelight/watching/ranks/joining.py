@@ -31,7 +31,7 @@ def join_as_first(
         return None
     optimizer = bare_optimizer(given.optimizer)
     line, made_before = _line(place, optimizer, calls)
-    is_bound = any(type(module).__name__ == "DistributedDataParallel" for module in given.model.modules())
+    is_bound = any(_replicas(module) == place.size for module in given.model.modules())
     return First(line, optimizer, named, say_once, made_before=made_before, is_bound=is_bound)
 
 
@@ -67,6 +67,12 @@ class Members:
             self._members.append(Member(line, optimizer, made_before=made_before, is_told_of_steps=False))
         except Exception:  # the first process says that this one is silent
             return
+
+
+def _replicas(module: nn.Module) -> int:
+    """How many processes DDP keeps alike."""
+    is_replicated = type(module).__name__ == "DistributedDataParallel"
+    return torch.distributed.get_world_size(module.process_group) if is_replicated else 0  # type: ignore[arg-type]
 
 
 def _line(place: Place, optimizer: torch.optim.Optimizer, calls: Calls | None) -> tuple[Line, Callable[[], int] | None]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight.capturing.explanation import tensors_in
 from safelight.capturing.patches import Patches
-from safelight.monitors.pieces import has_other_dimensions, local_of, pieces_of
+from safelight.monitors.pieces import local_of, pieces_of, share_data
 from safelight.observing.process_check import EVERY, checksum_of
 from safelight.watching.ranks.local_gradient import LocalGradient
 
@@ -38,7 +38,7 @@ class Look:
         self._parameters = parameters
         self.pieces = pieces_of(parameters)
         self.kinds = sorted(set(self.pieces))
-        self._shares_data = has_other_dimensions(parameters)
+        self._shares_data = share_data(parameters)
         self._local = LocalGradient(parameters, self.pieces)
         self._batch: Tensor | None = None
         self._random = 0  # at the update before
@@ -65,16 +65,22 @@ class Look:
         gradients = [None if p.grad is None else local_of(p.grad.detach()) for p in self._parameters]
         found = {"weights": self._by_kind(weights), "gradients": self._by_kind(gradients)}
         found |= self._local.take() | {"random": np.array([random, random != before and call > 0], np.int64)}
-        return found | ({} if batch is None else self.describe(batch))
+        return found | self._describe("loaded", batch)
 
-    def describe(self, batch: Tensor, noise: Tensor | None = None) -> dict[str, np.ndarray]:
+    @torch.no_grad()
+    def describe(self, x0: Tensor | None, noise: Tensor | None) -> dict[str, np.ndarray]:
+        """What the loop passes of the update."""
+        prints = {} if noise is None else {"noise": np.array([checksum_of(noise.detach()[:1])], np.int64)}
+        return prints | self._describe("passed", x0)
+
+    def _describe(self, source: str, batch: Tensor | None) -> dict[str, np.ndarray]:
         """The samples of a batch: each as a number, and what all of them are like."""
-        if self._shares_data:
+        if batch is None or self._shares_data or not batch.is_floating_point() or batch.dim() < 2:
             return {}
         values = batch.detach()[:MAX_ROWS].float().flatten(1)
         moments = torch.stack([values.mean(), values.square().mean()]).double().cpu().numpy()
-        found = {"rows": np.array([checksum_of(row) for row in values.cpu()], np.int64), "moments": moments}
-        return found | ({} if noise is None else {"noise": np.array([checksum_of(noise.detach()[:1])], np.int64)})
+        rows = np.array([checksum_of(row) for row in values.cpu()], np.int64)
+        return {f"{source}/rows": rows, f"{source}/moments": moments}
 
     def _by_kind(self, tensors: Sequence[Tensor | None]) -> np.ndarray:
         """One number for all pieces of a kind."""

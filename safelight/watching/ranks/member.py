@@ -139,9 +139,8 @@ class Member(SilentWatch):
         """What the loop passes after an update belongs to it."""
         entry, self._current = self._current, None
         if entry is not None:
-            x0 = passed.get("x0")
-            if x0 is not None and "weights" in entry and x0.is_floating_point():
-                entry |= self._look.describe(x0, passed.get("noise"))
+            if "weights" in entry:
+                entry |= self._look.describe(passed.get("x0"), passed.get("noise"))
             if self._measures_parts and (ema := self._read_ema()) is not None:
                 weights = [local_of(p.detach()) for p in self._parameters]
                 entry["apart"] = norms_of(torch._foreach_sub(weights, list(ema)))[None]
