@@ -117,7 +117,9 @@ class EmaSearch:
             named = dict(zip(names, held, strict=False))
         found = [named.get(name) for name in self._names]
         # As far as this process holds them: to put sharded ones together takes all processes.
-        return [local_of(each) for each in found if isinstance(each, Tensor)] if all(map(torch.is_tensor, found)) else None
+        return (
+            [local_of(each) for each in found if isinstance(each, Tensor)] if all(map(torch.is_tensor, found)) else None
+        )
 
     def _is_alive(self, candidate: Candidate) -> bool:
         value = candidate.value

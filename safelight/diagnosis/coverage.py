@@ -50,12 +50,6 @@ PASSED_FOR_SIGNALS = {
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
 ORDER = (*STEP_ORDER, "optimizer=", "process=", "prediction=", "ema=", "data=", "sampler=")
 NO_LOG = "needs the training itself: a log cannot tell"
-# What is measured by passes of the model on one process, or with all of its weights.
-OF_WHOLE_MODELS = (
-    *(f"{CHECK.name}/{area}/" for area in ("network", "replay", "search", "labels", "response", "update")),
-    f"{CHECK.name}/conditions/gain",
-    *("skill/", "quality/", "diversity/", "copies/"),
-)
 OPTIONAL = ("labels",)  # not every model has them: not recommended
 
 
@@ -132,21 +126,23 @@ def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded_rows = {row for row in PASSED if any(_belongs(each, row) for each in checks)}
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
-    sharded = _left_out(missing, run)
-    missing = {code: names for code, names in missing.items() if code not in sharded}
-    able = [rule for rule in rules if rule.code not in missing and rule.code not in sharded]
-    unable = sharded | {rule.code: reason for rule in able if (reason := _inability(rule, run))}
+    left_out = _left_out(missing, run)
+    missing = {code: names for code, names in missing.items() if code not in left_out}
+    able = [rule for rule in rules if rule.code not in missing and rule.code not in left_out]
+    unable = left_out | {rule.code: reason for rule in able if (reason := _inability(rule, run))}
     helped = {code: _arguments(names, recorded, recorded_rows) for code, names in missing.items()}
     helped = {code: arguments for code, arguments in helped.items() if arguments}
     return Coverage(len(found), len(found) - len(missing) - len(unable), missing, helped, unable)
 
 
 def _left_out(missing: Mapping[str, tuple[str, ...]], run: RunHistory) -> dict[str, str]:
-    """Rules that nothing a loop passes could help, where each process holds but pieces of the weights."""
-    reason = next((str(note.facts.get("reason")) for note in run.events("sharded")), None)
-    if reason is None:
-        return {}
-    return {code: reason for code, names in missing.items() if any(name.startswith(OF_WHOLE_MODELS) for name in names)}
+    """Rules that nothing a loop passes could help: what they need is not measured of it, and why."""
+    found: dict[str, str] = {}
+    for note in run.events("left_out"):
+        starts = tuple(map(str, note.facts.get("readings", ())))
+        lacking = [code for code, names in missing.items() if any(name.startswith(starts) for name in names)]
+        found |= dict.fromkeys(lacking, str(note.facts.get("reason")))
+    return found
 
 
 def _inability(rule: Rule, run: RunHistory) -> str | None:

@@ -39,7 +39,9 @@ def share_data(parameters: Sequence[Tensor]) -> bool:
     """Whether some processes see the same data on purpose, as with tensor parallelism: what is sharded is not FSDP's
     alone."""
     sharded: list[Any] = [each for each in parameters if _is_dtensor(each)]
-    fully = {id(each.sharded_param) for each in _living("torch.distributed.fsdp._fully_shard._fsdp_param", "FSDPParam")}
+    fully = {
+        id(each.sharded_param) for each in living_of("torch.distributed.fsdp._fully_shard._fsdp_param", "FSDPParam")
+    }
     layouts = {tuple(map(str, each.placements)) for each in sharded}
     is_simple = all(len(layout) == 1 or (len(layout) == 2 and layout[0].startswith("R")) for layout in layouts)
     return not (is_simple and all(id(each) in fully for each in sharded))
@@ -65,14 +67,14 @@ def _piece(parameter: Tensor, flat_rank: int | None) -> str:
 def _flat_ranks() -> dict[int, int]:
     """By the id of each parameter that FSDP1 keeps flat, or a view of it: which of the pieces this process has."""
     found: dict[int, int] = {}
-    for handle in _living("torch.distributed.fsdp._flat_param", "FlatParamHandle"):
+    for handle in living_of("torch.distributed.fsdp._flat_param", "FlatParamHandle"):
         if handle.uses_sharded_strategy:
             for each in (handle.flat_param, *(getattr(handle.flat_param, "_params", None) or ())):
                 found[id(each)] = handle.rank
     return found
 
 
-def _living(module: str, name: str) -> Iterator[Any]:
+def living_of(module: str, name: str) -> Iterator[Any]:
     """Instances of a class of torch, where it was imported at all."""
     kind = getattr(sys.modules.get(module), name, None)
     return iter(()) if kind is None else (each for each in gc.get_referrers(kind) if type(each) is kind)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.model.calls import answer_of
-from safelight.monitors.pieces import local_of
 from safelight.monitors.hook_table import hook_after_call, hook_before_call, is_traced
+from safelight.monitors.pieces import local_of
 from safelight.probes.forward_pass import Call
 from safelight.probes.update import dense
 
@@ -157,5 +157,9 @@ def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
 def _largest_small_matrix(parameters: Sequence[nn.Parameter]) -> int | None:
     """Its place; without a small matrix, that of the largest parameter of at most a million numbers."""
     sizes = [local_of(p.detach()).numel() for p in parameters]  # of a sharded one this process may hold nothing
-    fit = [(p.dim() > 1 and n <= 20_000, n, -i) for i, (p, n) in enumerate(zip(parameters, sizes)) if n <= 10**6]
+    fit = [
+        (p.dim() > 1 and n <= 20_000, n, -i)
+        for i, (p, n) in enumerate(zip(parameters, sizes, strict=True))
+        if n <= 10**6
+    ]
     return -max(fit)[-1] if fit else None

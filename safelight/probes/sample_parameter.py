@@ -66,9 +66,7 @@ class SampleParameter:
         if self._parameter is None or self._before is None:
             return {}
         (old, grad), self._before = self._before, None
-        readings: dict[str, Tensor] = {
-            checks.SAMPLE_PARAMETER_MOVED: 1 - (_own(self._parameter) == old).all().float()
-        }
+        readings: dict[str, Tensor] = {checks.SAMPLE_PARAMETER_MOVED: 1 - (_own(self._parameter) == old).all().float()}
         last, self._last = self._last, None
         if grad is not None:
             norm = readings[checks.SAMPLE_PARAMETER_GRADIENT] = torch.linalg.vector_norm(grad)

@@ -88,9 +88,11 @@ def loop(
     before_step: Callable[[int, nn.Module], None] = lambda step, model: None,
     change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda x, noise: (x, noise),
     call: Callable[[nn.Module], nn.Module] = lambda model: model,
+    prepare: Callable[[nn.Module], None] = lambda model: None,
     adam: bool = True,
 ) -> list[Tensor]:
     """The weights that this process holds in the end. `call`: what the loop calls of its model."""
+    prepare(model)
     optimizer: torch.optim.Optimizer
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3) if adam else torch.optim.SGD(model.parameters(), 1e-3)
     watch = attach(model, optimizer) if attach is not None else None
@@ -151,10 +153,9 @@ def series(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def findings(run: Path) -> dict[str, str]:
-    """The severity of what was found of the processes, by cause."""
-    return {
-        each.cause: each.severity for each in safelight.diagnose(run) if each.cause.startswith("distributed.")
-    }
+    """The severity of what was found of the processes, by cause; and of whatever else is an error."""
+    found = {each.cause: each.severity for each in safelight.diagnose(run)}
+    return {cause: how for cause, how in found.items() if cause.startswith("distributed.") or how == "error"}
 
 
 def note(folder: Path, name: str, **facts: Any) -> None:

@@ -221,18 +221,21 @@ RULES = (
         "DST005",
         "distributed.not-reduced",
         "Gradients are not averaged over the processes",
-        what="Processes that hold the same weights give the optimizer different gradients.",
-        why="Each trains a model of its own on its share of the data; the checkpoint holds one of them.",
+        what="Processes that hold the same weights give the optimizer different gradients, or FSDP2 was told not to "
+        "reduce them and keeps them from the optimizer.",
+        why="Each trains a model of its own on its share of the data, and the checkpoint holds one of them; what FSDP2 "
+        "keeps is never used.",
         similar="Gradients of micro-batches differ until the last of an update: those that the optimizer is given are "
         "compared.",
         limits="Averages that are made from time to time on purpose (local SGD).",
-        fix="Call the model that DistributedDataParallel wraps and not the one inside, and use no_sync() for all "
-        "micro-batches but the last. Without DDP, average the gradients before optimizer.step().",
+        fix="Call DistributedDataParallel and not the model inside of it, and use no_sync() for all micro-batches but "
+        "the last; with FSDP2, set_requires_gradient_sync(True) before the last one. Without either, average the "
+        "gradients before optimizer.step().",
         needs=(GRADIENTS_APART,),
         detect=above_zero(
             GRADIENTS_APART,
-            "{:.0f} processes give the optimizer other gradients than the first one: they are not averaged, and the "
-            "models drift apart.",
+            "{:.0f} processes have gradients that were not averaged with those of the others: each would train a model "
+            "of its own.",
         ),
     ),
     warning_rule(
@@ -243,8 +246,8 @@ RULES = (
         why="The rate and the limit of the norm then depend on the number of processes.",
         similar="A loss that is divided by the batch of all processes has to be added: then this is no mistake. With "
         "Adam and its like it is a remark.",
-        limits="Sharded weights: their gradients are added up where they are computed. Gradients that are divided "
-        "twice cannot be told from clipped ones.",
+        limits="FSDP1. Of FSDP2 its own setting is read (set_gradient_divide_factor). Gradients that are divided twice "
+        "cannot be told from clipped ones.",
         fix="Divide by the number of processes after all_reduce, or use ReduceOp.AVG.",
         needs=(REDUCTION,),
         detect=summed,

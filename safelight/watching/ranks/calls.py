@@ -1,4 +1,4 @@
-"""How often each optimizer of a script has made a step: the same number on all processes, whoever looks from when on."""
+"""How often each optimizer of a script has made a step: the same number on all processes."""
 
 from __future__ import annotations
 

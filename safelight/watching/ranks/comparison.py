@@ -34,7 +34,7 @@ class Comparison:
             self._is_bound = apart == 0
         found: dict[str, float] = {}
         if self._is_bound:
-            gradients = self._apart(looks, "gradients")
+            gradients = _most(self._apart(looks, "gradients"), _withheld(looks))
             found |= {} if apart is None else {DRIFT.name: apart}
             found |= {} if gradients is None else {GRADIENTS_APART.name: gradients}
             if not gradients and (factor := reduction(looks)) is not None:
@@ -68,7 +68,10 @@ class Comparison:
 
 def reduction(looks: Sequence[Look]) -> float | None:
     """By how much the gradient of the optimizer is the mean of those that the processes computed: 1, and their number
-    where they are added. Below 1 where it was clipped. None where it is no multiple of it."""
+    where they are added. Below 1 where it was clipped. None where it is no multiple of it. Of sharded weights, what
+    FSDP2 is set to."""
+    if all("multiple" in look for look in looks):
+        return float(looks[0]["multiple"][0])
     parts = [look["parts"] for look in looks if "parts" in look]
     if len(parts) < len(looks):
         return None
@@ -78,6 +81,16 @@ def reduction(looks: Sequence[Look]) -> float | None:
         return None
     factor = float(reduced @ mean) / length
     return factor if np.linalg.norm(reduced - factor * mean) <= MAX_UNEXPLAINED * whole else None
+
+
+def _withheld(looks: Sequence[Look]) -> float | None:
+    """How many processes keep gradients to themselves."""
+    told = [int(look["withheld"][0]) for look in looks if "withheld" in look]
+    return float(sum(told)) if told else None
+
+
+def _most(*numbers: float | None) -> float | None:
+    return max((each for each in numbers if each is not None), default=None)
 
 
 def _noise(looks: Sequence[Look]) -> dict[str, float]:

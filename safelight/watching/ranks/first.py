@@ -23,8 +23,8 @@ LAST_WAIT = 5.0  # seconds, when the watch is closed: the others close theirs at
 POLL_SECONDS = 0.01
 KEPT_CALLS = 1024  # updates, of a look that not all processes have told of
 SILENT = (
-    "{who} did not tell of its share within {seconds:.0f} s: what takes all processes is not measured (norms of sharded "
-    "weights, the comparison of the processes). Call safelight.watch and watch.step on all of them."
+    "{who} did not tell of its share within {seconds:.0f} s: what takes all processes is not measured (norms of "
+    "sharded weights, the comparison of the processes). Call safelight.watch and watch.step on all of them."
 )
 
 
@@ -44,7 +44,7 @@ class First:
         """`named`: the parameters that are measured, in their order; the others know that of the optimizer."""
         self._line, self._say_once, self._made_before, self._is_bound = line, say_once, made_before, is_bound
         parameters = trained_by(optimizer)
-        self._look = Look(parameters)
+        self._look = Look(parameters, line.size)
         self.is_sharded = any(piece != WHOLE for piece in self._look.pieces)
         self._is_bound |= spans(parameters, line.size)
         places = {id(p): place for place, p in enumerate(parameters)}
@@ -107,7 +107,9 @@ class First:
             return len(calls)
         if not self.is_sharded:
             return len(calls)
-        count = next((i for i, call in enumerate(calls) if call is not None and not self._is_complete(call)), len(calls))
+        count = next(
+            (i for i, call in enumerate(calls) if call is not None and not self._is_complete(call)), len(calls)
+        )
         if count == len(calls):
             self._asked = None
         elif count and self._is_patient:

@@ -14,6 +14,7 @@ from safelight.capturing.explanation import tensors_in
 from safelight.capturing.patches import Patches
 from safelight.monitors.pieces import local_of, pieces_of, share_data
 from safelight.observing.process_check import EVERY, checksum_of
+from safelight.watching.ranks.fully_sharded import FullySharded
 from safelight.watching.ranks.local_gradient import LocalGradient
 
 FIRST_LOOKS = 8  # updates that are all looked at; a rank that differs usually does from the start
@@ -34,12 +35,13 @@ def trained_by(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 class Look:
     """Measures and changes nothing, and communicates nothing."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], processes: int) -> None:
         self._parameters = parameters
         self.pieces = pieces_of(parameters)
         self.kinds = sorted(set(self.pieces))
         self._shares_data = share_data(parameters)
         self._local = LocalGradient(parameters, self.pieces)
+        self._fully_sharded, self._processes = FullySharded(parameters), processes
         self._batch: Tensor | None = None
         self._random = 0  # at the update before
         self._patches = Patches()
@@ -65,6 +67,7 @@ class Look:
         gradients = [None if p.grad is None else local_of(p.grad.detach()) for p in self._parameters]
         found = {"weights": self._by_kind(weights), "gradients": self._by_kind(gradients)}
         found |= self._local.take() | {"random": np.array([random, random != before and call > 0], np.int64)}
+        found |= self._fully_sharded.describe(self._processes)
         return found | self._describe("loaded", batch)
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class Member(SilentWatch):
         self._calls = -1
         bare = bare_optimizer(optimizer)
         self._parameters = trained_by(bare)
-        self._look = Look(self._parameters)
+        self._look = Look(self._parameters, line.size)
         self._is_sharded = any(piece != WHOLE for piece in self._look.pieces)
         parts = find_parts([(str(place), p) for place, p in enumerate(self._parameters)])
         self._gradients, self._moves = GradientMonitor(parts), UpdateMonitor(parts, self._parameters)
@@ -98,10 +99,8 @@ class Member(SilentWatch):
             act()
         except Exception as error:  # the first process is told, once; the loop goes on
             words = f"{type(error).__name__}: {first_line(error)}".encode()
-            try:
+            with suppress(Exception):  # the store may have gone
                 self._line.post({"failed": np.frombuffer(words, np.uint8)})
-            except Exception:
-                pass  # the store has gone
             self._end()
 
     # --- an update ------------------------------------------------------------------------------------------------

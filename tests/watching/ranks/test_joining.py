@@ -22,6 +22,7 @@ from joint_loops import (
     watching,
 )
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 import safelight
 from safelight.vocabulary import DATA_APART, DRIFT, GRADIENTS_APART, OVERLAP, REDUCTION, SAME_NOISE
@@ -84,11 +85,40 @@ def reduce(op: Any, by: int) -> Any:
     return average
 
 
+def unsynchronised(model: Any) -> None:
+    model.set_requires_gradient_sync(False)
+
+
+def never_added_up(model: Any) -> None:
+    model.set_requires_all_reduce(False)
+
+
+def undivided(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+
+
+def of_one_seed() -> Any:
+    generator = torch.Generator().manual_seed(99)
+    return lambda x, noise: (x, torch.randn(noise.shape, generator=generator))
+
+
 FAULTS: dict[str, tuple[str, Any, dict[str, str]]] = {
     "desync": ("ddp", desync, {"distributed.drift": "error"}),
     "desync of replicas of shards": ("hsdp", desync, {"distributed.drift": "error"}),
     "never synchronised": (
         "ddp", lambda rank: {"call": lambda model: model.module}, {"distributed.not-reduced": "error"},
+    ),
+    "sharded and never synchronised": (
+        "fsdp2", lambda rank: {"prepare": unsynchronised}, {"distributed.not-reduced": "error"},
+    ),
+    "copies never synchronised": (
+        "hsdp", lambda rank: {"prepare": never_added_up}, {"distributed.not-reduced": "error"},
+    ),
+    "sharded and added": (
+        "fsdp2", lambda rank: {"prepare": undivided, "adam": False}, {"distributed.summed": "warning"},
     ),
     "added by hand": (
         "by-hand", lambda rank: {"before_step": reduce(dist.ReduceOp.SUM, 1), "adam": False},
@@ -103,8 +133,7 @@ FAULTS: dict[str, tuple[str, Any, dict[str, str]]] = {
         {"distributed.other-data": "warning"},
     ),
     "the same noise": (
-        "fsdp2", lambda rank: {"change": lambda x, noise: (x, torch.ones_like(noise) * x.new_tensor(0.3))},
-        {"distributed.same-noise": "warning"},
+        "fsdp2", lambda rank: {"change": of_one_seed()}, {"distributed.same-noise": "warning"},
     ),
 }  # fmt: skip
 
@@ -120,14 +149,15 @@ def test_what_goes_wrong_between_processes_is_named(tmp_path: Path, fault: str) 
     assert findings(tmp_path / "run") == expected
 
 
-def test_the_same_data_on_all_processes_is_named(tmp_path: Path) -> None:
-    """Of a loader without a sampler that divides, though the loop passes nothing of it."""
+@pytest.mark.parametrize("seeds_differ", [True, False])
+def test_the_same_data_on_all_processes_is_named(tmp_path: Path, seeds_differ: bool) -> None:
+    """Of a loader without a sampler that divides, though the loop passes nothing of it; and of one seed for all."""
 
     def act(rank: int, size: int) -> None:
         model = WRAPPED["fsdp2"](Small())
         optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
         data = torch.rand(64, 12, generator=torch.Generator().manual_seed(0))
-        torch.manual_seed(1 + rank)
+        torch.manual_seed(1 + rank * seeds_differ)
         with safelight.watch(model, optimizer, run=tmp_path / "run", say=lambda _: None) as watch:
             for x in torch.utils.data.DataLoader(data.unbind(), batch_size=8):  # type: ignore[arg-type]
                 loss = model(x + torch.randn_like(x), torch.randint(0, 100, (8,))).square().mean()
@@ -137,7 +167,8 @@ def test_the_same_data_on_all_processes_is_named(tmp_path: Path) -> None:
                 watch.step(loss)
 
     run_together(tmp_path, act)
-    assert findings(tmp_path / "run") == {"distributed.overlap": "warning"}
+    seeds = {} if seeds_differ else {"distributed.same-noise": "warning"}
+    assert findings(tmp_path / "run") == {"distributed.overlap": "warning"} | seeds
 
 
 @pytest.mark.parametrize("who", ["the first", "all, and the watch of another fails"])
