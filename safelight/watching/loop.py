@@ -34,10 +34,9 @@ from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.inspection import Inspection, drawable
 from safelight.watching.leaning import Lean
 from safelight.watching.logged_values import LoggedValues
-from safelight.watching.ranks.joining import Calls, join_as_first
+from safelight.watching.ranks.joining import Calls, SilentWatch, join_as_first
 from safelight.watching.remarks import Remarks
 from safelight.watching.samples.previews import Previews
-from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun, crashed
 from safelight.words import first_line
 
