@@ -107,6 +107,11 @@ TIME_LEFT = Signal("speed/left", "Time left at the present speed, pictures left 
 DRIFT = Signal("distributed/drift", "Processes whose weights are not those of the first one, bit for bit.")
 SAME_NOISE = Signal("distributed/same_noise", "Processes that drew the same noise as another.")
 OVERLAP = Signal("distributed/overlap", "Share of a step's samples whose image another process has in it too.")
+GRADIENTS_APART = Signal("distributed/gradients", "Processes whose gradients are not the first one's, bit for bit.")
+REDUCTION = Signal("distributed/reduction", "Gradient of the optimizer over the mean of those of all processes.")
+DATA_APART = Signal(
+    "distributed/data", "How far one process's data is from the others', over what it may.", family=True
+)
 SLOWEST = Signal("distributed/slowest", "Own work per step of the slowest process, over the median of all.")
 WAITING = Signal("distributed/waiting", "Share of a step that processes wait for each other, the mean over them.")
 PROCESS_SECONDS = Signal("distributed/seconds", "Own work per step of one process, without waiting.", "s", family=True)

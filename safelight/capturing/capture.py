@@ -23,6 +23,7 @@ from safelight.capturing.trace import SeenCall, tensors_in
 from safelight.capturing.window import Window
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
+from safelight.monitors.pieces import is_sharded
 from safelight.monitors.step_hooks import remove_silenced, silence
 from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.probe_schedule import CLOSE_STEP, EVERY, LATE_INTERVAL, SETTLED_STEP, due_at
@@ -76,6 +77,7 @@ class Capture:
         self._step_hooks: list[RemovableHandle] = []
         self._is_on = self._in_step = False
         self._late: tuple[nn.Module, torch.optim.Optimizer, Explained] | None = None
+        self._shown: Explained | None = None  # a micro-batch that proves a network that is sharded
         self._is_proven = network is not None
         self._division = 1.0  # of the loss, before backward
         self._was_called = False
@@ -251,7 +253,9 @@ class Capture:
         if self.network is not None or network is None:
             return
         self._last_called = network
-        if explained.mixing is not None and (optimizer := optimizer_of(network)) is not None:
+        if is_sharded(network):  # in a pass it has other parameters than the optimizer: opened before the update
+            self._shown = explained if explained.mixing is not None else self._shown
+        elif explained.mixing is not None and (optimizer := optimizer_of(network)) is not None:
             if self._in_step:  # inside of a closure: nobody would see the gradients of this update
                 self._late = network, optimizer, explained
             else:
@@ -261,7 +265,7 @@ class Capture:
         """Nothing was proven, or the optimizer was not there: the outermost module that holds what it trains."""
         network = self._last_called
         if network is not None and any(held_of(network, optimizer)):
-            self._open(network, optimizer, None)
+            self._open(network, optimizer, self._shown)
 
     def _open(self, module: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
         self.network, self.optimizer, self._last_called = unwrapped(module), optimizer, None

@@ -17,6 +17,7 @@ from safelight.capturing.living import averages_like
 from safelight.capturing.patches import weakly
 from safelight.capturing.still import StillCopies
 from safelight.monitors.hook_table import hook_before_call
+from safelight.monitors.pieces import local_of
 from safelight.vocabulary import CHECK
 
 MAX_COMPARED_PARAMETERS, MAX_COMPARED_NUMBERS = 4, 1_000_000  # parameters that are compared, and numbers in one
@@ -141,7 +142,7 @@ class EmaSearch:
         weights = dict(self._everything)
         w, e0, e1 = (
             torch.cat([each.detach().reshape(-1).double().cpu() for each in tensors])
-            for tensors in ([weights[name] for name in self._names], old, new)
+            for tensors in ([local_of(weights[name].detach()) for name in self._names], old, new)
         )
         moved, apart = e1 - e0, e0 - w
         length, distance = float(moved.norm()), float(apart.norm())
@@ -165,7 +166,10 @@ class EmaSearch:
             names = [name for name, p in self._everything if p.requires_grad or len(held) == len(self._everything)]
             named = dict(zip(names, held, strict=False))
         found = [named.get(name) for name in self._names]
-        return [each for each in found if isinstance(each, Tensor)] if all(map(torch.is_tensor, found)) else None
+        # As far as this process holds them: to put sharded ones together takes all processes.
+        return (
+            [local_of(each) for each in found if isinstance(each, Tensor)] if all(map(torch.is_tensor, found)) else None
+        )
 
     def _is_alive(self, candidate: Candidate) -> bool:
         value = candidate.value

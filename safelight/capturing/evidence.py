@@ -113,7 +113,8 @@ def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> st
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     holds_any = held_of(network, optimizer)[0] > 0
     part = f"{_short(held)} of {_short(whole)}" if holds_any else f"none of its {_short(trained)} trained"
-    words = f"{type(network).__name__}: {part} parameters in {type(optimizer).__name__}."
+    kind = type(network).__name__.removeprefix("FSDP")  # FSDP2 gives each module a class of its own
+    words = f"{kind}: {part} parameters in {type(optimizer).__name__}."
     if (outer := whole_of(network, optimizer)) is not None:
         size = sum(p.numel() for p in outer.parameters())
         words += f" It is one part of {_article(type(outer).__name__)} of {_short(size)}: no other part was looked at."

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safelight.monitors.pieces import local_of
+
 MOST = 0.5  # of what an optimizer trains: a text encoder beside a network has less
 WRAPPERS = ("AcceleratedOptimizer",)
 
@@ -97,7 +99,7 @@ def averages_like(network: nn.Module) -> list[Any]:
     """Modules, mappings and lists of tensors with the shapes of the network's parameters, which are not those."""
     everything = list(network.named_parameters())
     trained = [(name, p) for name, p in everything if p.requires_grad]
-    own = {id(p) for _, p in everything} | {p.data_ptr() for _, p in everything}
+    own = {id(p) for _, p in everything} | {_address(p) for _, p in everything}
     parameters, first = {len(named): [p for _, p in named] for named in (everything, trained)}, trained[0][0]
     found = [
         each
@@ -136,9 +138,14 @@ def _fits(tensors: Sequence[Any], parameters: Sequence[Tensor], own: set[int]) -
     if len(tensors) != len(parameters) or not tensors or not issubclass(type(tensors[0]), Tensor):
         return False
     return all(
-        issubclass(type(t), Tensor) and t.shape == p.shape and id(t) not in own and t.data_ptr() not in own
+        issubclass(type(t), Tensor) and t.shape == p.shape and id(t) not in own and _address(t) not in own
         for t, p in zip(tensors, parameters, strict=True)
     )
+
+
+def _address(tensor: Tensor) -> int:
+    """0 of a piece that is empty: others of them are not the same memory."""
+    return local_of(tensor.detach()).data_ptr() or -id(tensor)
 
 
 def _is_wrapper(optimizer: Any) -> bool:

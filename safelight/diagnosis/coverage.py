@@ -126,10 +126,23 @@ def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded_rows = {row for row in PASSED if any(_belongs(each, row) for each in checks)}
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
-    unable = {rule.code: reason for rule in rules if rule.code not in missing and (reason := _inability(rule, run))}
+    left_out = _left_out(missing, run)
+    missing = {code: names for code, names in missing.items() if code not in left_out}
+    able = [rule for rule in rules if rule.code not in missing and rule.code not in left_out]
+    unable = left_out | {rule.code: reason for rule in able if (reason := _inability(rule, run))}
     helped = {code: _arguments(names, recorded, recorded_rows) for code, names in missing.items()}
     helped = {code: arguments for code, arguments in helped.items() if arguments}
     return Coverage(len(found), len(found) - len(missing) - len(unable), missing, helped, unable)
+
+
+def _left_out(missing: Mapping[str, tuple[str, ...]], run: RunHistory) -> dict[str, str]:
+    """Rules that nothing a loop passes could help: what they need is not measured of it, and why."""
+    found: dict[str, str] = {}
+    for note in run.events("left_out"):
+        starts = tuple(map(str, note.facts.get("readings", ())))
+        lacking = [code for code, names in missing.items() if any(name.startswith(starts) for name in names)]
+        found |= dict.fromkeys(lacking, str(note.facts.get("reason")))
+    return found
 
 
 def _inability(rule: Rule, run: RunHistory) -> str | None:

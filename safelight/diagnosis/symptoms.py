@@ -270,8 +270,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     Symptom(
         "Several GPUs disagree",
         "ddp|multi gpu|multi-gpu|distributed|several gpus|straggler|rank|nccl|hangs|hang",
-        "`distributed/…`: weights, noise and images of all processes are compared",
-        "DST001 DST002 DST003 DST004",
+        "`distributed/…`: weights, gradients, noise and images of all processes are compared",
+        "DST001 DST002 DST003 DST004 DST005 DST006 DST007",
         "Start the same command with `accelerate launch` or `torchrun`; every process draws its own noise and images.",
     ),
     Symptom(

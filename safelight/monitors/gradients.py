@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safelight import vocabulary as signals
 from safelight.monitors.modules import ParameterBlocks, SumOverProcesses
-from safelight.monitors.reading_buffer import PendingReading
+from safelight.monitors.reading_buffer import PendingReading, Share
 
 MEMORY = 0.98  # of the two parts of the noise scale
 
@@ -49,7 +49,7 @@ class GradientMonitor:
         def finish(counts: np.ndarray, sizes: np.ndarray) -> dict[str, float]:
             return self._parts.by_name(signals.GRADIENT_ZERO, self._parts.total(counts) / self._parts.total(sizes))
 
-        return PendingReading((zeros, sizes), finish)
+        return PendingReading((zeros, sizes), finish, Share("zeros", of_norms=False))
 
     def measure_noise_scale(self, small_batch: int, big_batch: int, norms: np.ndarray) -> dict[str, float]:
         """The batch size at which noise and signal of the gradient are equal, from the norms over a part of the batch

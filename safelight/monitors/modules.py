@@ -14,6 +14,7 @@ from safelight.vocabulary import Signal
 MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are not finite names; it counts all
 MAX_PARTS = 32  # parts of a network; more are put together
 BINS = 64  # of a histogram of weights
+WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # in names of parameters
 
 SumOverProcesses = Callable[[Tensor], Tensor]
 """Adds numbers over all processes, where each holds but some rows of every parameter."""
@@ -82,6 +83,17 @@ def weight_histograms(parts: ParameterBlocks, parameters: Sequence[Tensor]) -> d
 
 def trainable_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+
+
+def named_without_wrappers(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """By the names that the parameters have in the network itself."""
+
+    def bare(name: str) -> str:
+        for wrapper in WRAPPERS:
+            name = name.replace(wrapper, "")
+        return name
+
+    return [(bare(name), parameter) for name, parameter in model.named_parameters()]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +15,18 @@ DEVICE_WINDOW = 16  # steps: a copy from a device waits for all the work that is
 HOST_SECONDS = 0.5  # a flush costs a cold start of its own, some 0.3 ms: not at every short step
 
 
+class Share(NamedTuple):
+    """How a reading is put together where each process holds a piece of every parameter."""
+
+    name: str
+    count: int | None = None
+    """How many of its tensors, from the first on, have a number for each parameter; None: all of them."""
+    of_norms: bool = True
+    """Norms are joined by their squares, other numbers are added."""
+    also: tuple[str, ...] = ()
+    """Names of rows that follow."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingReading:
     """Small vectors on the device, and what becomes of them on the host."""
@@ -22,6 +34,7 @@ class PendingReading:
     tensors: tuple[Tensor, ...]
     finish: Callable[..., Mapping[str, float]]
     """Given one array for each tensor: readings by name. Called once, in the order of the steps."""
+    share: Share | None = None
 
 
 class Receiver(Protocol):
@@ -52,9 +65,11 @@ class ReadingBuffer:
             return time.monotonic() - self._flushed >= HOST_SECONDS
         return len(self._steps) >= DEVICE_WINDOW
 
-    def flush(self) -> list[dict[str, float]]:
-        """The readings of every step since the last flush, by name; they are in the record now."""
-        steps, self._steps, self._flushed = self._steps, [], time.monotonic()
+    def flush(self, count: int | None = None) -> list[dict[str, float]]:
+        """The readings of every step since the last flush, or of the first `count` of them, by name; they are in the
+        record now."""
+        count = len(self._steps) if count is None else count
+        steps, self._steps, self._flushed = self._steps[:count], self._steps[count:], time.monotonic()
         tensors = [tensor.detach() for _, pieces, _ in steps for piece in pieces for tensor in piece.tensors]
         arrays = iter(_on_host(tensors))
         flushed = []

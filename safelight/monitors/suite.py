@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.loss import LossMonitor, NoiseBinning, RecentLosses
 from safelight.monitors.modules import SumOverProcesses, find_parts, trainable_parameters
-from safelight.monitors.reading_buffer import PendingReading
+from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS_SCALE, REFUSED
 
@@ -81,7 +81,7 @@ class Monitors:
     ) -> list[PendingReading]:
         """The readings of the step, as vectors on the device."""
         scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
-        pieces = [PendingReading((norms, scalars), self._read_gradients)]
+        pieces = [PendingReading((norms, scalars), self._read_gradients, Share("norms", 1))]
         if partial_gradient is not None:
             noise_scale = functools.partial(
                 self._gradients.measure_noise_scale, partial_gradient.batch, partial_gradient.whole

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from safelight.monitors.modules import ParameterBlocks, SumOverProcesses, join_norms, norms_of
-from safelight.monitors.reading_buffer import PendingReading
+from safelight.monitors.pieces import local_of
+from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
 
 TINY = float(np.finfo(np.float32).tiny)
@@ -26,7 +27,7 @@ class UpdateMonitor:
 
     @torch.no_grad()
     def before(self) -> None:
-        self._before = [parameter.detach().clone() for parameter in self._parameters]
+        self._before = [weight.clone() for weight in self._weights()]
 
     @torch.no_grad()
     def after(self, average: Sequence[Tensor] | None) -> PendingReading:
@@ -34,12 +35,18 @@ class UpdateMonitor:
         assert self._before is not None, "before() comes first"
         before, self._before = self._before, None
         norms = [norms_of(before)]
-        torch._foreach_sub_(before, self._parameters)
+        weights = self._weights()
+        torch._foreach_sub_(before, weights)
         norms.append(norms_of(before))
         if average is not None:
-            near = [shadow.to(parameter.device) for shadow, parameter in zip(average, self._parameters, strict=True)]
-            norms.append(norms_of(torch._foreach_sub([parameter.detach() for parameter in self._parameters], near)))
-        return PendingReading(join_norms(torch.stack(norms), self._sum_over_processes).unbind(), self._read)
+            near = [local_of(shadow).to(weight.device) for shadow, weight in zip(average, weights, strict=True)]
+            norms.append(norms_of(torch._foreach_sub(weights, near)))
+        joined = join_norms(torch.stack(norms), self._sum_over_processes)
+        return PendingReading(joined.unbind(), self._read, Share("moves", also=("apart",)))
+
+    def _weights(self) -> list[Tensor]:
+        """As far as this process holds them."""
+        return [local_of(parameter.detach()) for parameter in self._parameters]
 
     def _read(self, weights: np.ndarray, moved: np.ndarray, apart: np.ndarray | None = None) -> dict[str, float]:
         readings: dict[str, float] = {}

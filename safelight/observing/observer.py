@@ -120,9 +120,9 @@ class Observer:
         """Whether a window of steps is full."""
         return self._buffer.is_due
 
-    def read(self) -> list[dict[str, float]]:
-        """The readings of every step since the last time; they are in the record now."""
-        return self._buffer.flush()
+    def read(self, count: int | None = None) -> list[dict[str, float]]:
+        """The readings of every step since the last time, or of the first `count`; they are in the record now."""
+        return self._buffer.flush(count)
 
     def diagnose(self, step: int, *, at_last: bool = False) -> None:
         if self._diagnosis is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SL
 EVERY = 64  # steps: reads all weights once, and sends a few numbers
 MAX_NAMED_PROCESSES = 64  # processes that have a signal each
 NANOSECONDS = 1e9
+PART = 1 << 22  # numbers that are summed up at once: whole turns of their places
 
 
 class ProcessCheck:
@@ -70,10 +73,10 @@ class ProcessCheck:
         return within and not self._config.data.balance
 
 
-def shared_by_processes(ids: np.ndarray) -> float:
-    """The share of rows whose image another process has too; `ids` [processes, rows]."""
+def shared_by_processes(ids: Sequence[np.ndarray] | np.ndarray) -> float:
+    """The share of rows whose image another process has too; `ids` [rows] of each process."""
     kinds, counts = np.unique(np.concatenate([np.unique(row) for row in ids]), return_counts=True)
-    return float(np.isin(ids, kinds[counts > 1]).mean())
+    return float(np.isin(np.concatenate(list(ids)), kinds[counts > 1]).mean())
 
 
 def checksum(model: nn.Module) -> int:
@@ -90,6 +93,12 @@ def checksum_of(*tensors: Tensor) -> int:
 
 
 def _sum_of_bits(tensor: Tensor) -> Tensor:
-    bits = tensor.detach().float().contiguous().view(torch.int32).flatten().long()
+    """Part by part: the numbers need eight times the room of half precision."""
+    flat = tensor.detach().reshape(-1)
+    return torch.stack([_sum_of_part(part) for part in flat.split(PART)]).sum()
+
+
+def _sum_of_part(part: Tensor) -> Tensor:
+    bits = part.float().contiguous().view(torch.int32).long()
     places = torch.arange(1, len(bits) + 1, device=bits.device) & 0xFFFF
     return (bits * places).sum()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.model.calls import answer_of
 from safelight.monitors.hook_table import hook_after_call, hook_before_call, is_traced
+from safelight.monitors.pieces import local_of
 from safelight.probes.forward_pass import Call
 from safelight.probes.update import dense
 
@@ -155,5 +156,10 @@ def _weakly(method: Callable[[Tensor], None]) -> Callable[[Tensor], None]:
 
 def _largest_small_matrix(parameters: Sequence[nn.Parameter]) -> int | None:
     """Its place; without a small matrix, that of the largest parameter of at most a million numbers."""
-    fit = [(p.dim() > 1 and p.numel() <= 20_000, p.numel(), -i) for i, p in enumerate(parameters) if p.numel() <= 10**6]
+    sizes = [local_of(p.detach()).numel() for p in parameters]  # of a sharded one this process may hold nothing
+    fit = [
+        (p.dim() > 1 and n <= 20_000, n, -i)
+        for i, (p, n) in enumerate(zip(parameters, sizes, strict=True))
+        if n <= 10**6
+    ]
     return -max(fit)[-1] if fit else None

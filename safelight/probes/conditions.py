@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
+from safelight.monitors.pieces import local_of
 from safelight.probes.forward_pass import Call, ForwardPass
 from safelight.probes.update import StateBefore
 
@@ -77,6 +78,8 @@ def has_null_gradient(model: nn.Module, call: Call | None) -> bool:
     if not tables:
         return False
     gradient = min(tables, key=lambda table: table.num_embeddings).weight.grad
+    if gradient is not None and local_of(gradient) is not gradient:
+        return False  # its rows are on other processes
     if gradient is None or gradient.is_sparse:
         return False
     rows = [row for row in (0, len(gradient) - 1) if row not in shown]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
+from safelight.monitors.pieces import local_of
 from safelight.probes.update import dense
 
 TINY = 1e-30
@@ -40,7 +41,7 @@ class SampleParameter:
         if not closely:
             self._last = None  # the next gradient has none before it
         keep = closely or (self._suspected and p is not None and p.device.type == "cpu")  # no waiting for a device
-        self._updated = p.detach().clone() if p is not None and keep else None
+        self._updated = _own(p).clone() if p is not None and keep else None
         self._version = None if p is None else p._version
 
     def was_changed(self) -> bool:
@@ -51,22 +52,21 @@ class SampleParameter:
         if p is None:
             return False
         self._suspected |= self._version is not None and p._version != self._version
-        if updated is None or updated.shape != p.shape or updated.dtype != p.dtype:
+        own = _own(p)
+        if updated is None or updated.shape != own.shape or updated.dtype != own.dtype:
             return False
-        return not torch.equal(p.detach(), updated) and not bool(p.detach().isnan().any())
+        return not torch.equal(own, updated) and not bool(own.isnan().any())
 
     def before_update(self) -> None:
         if self._parameter is not None:
             grad = self._parameter.grad
-            self._before = self._parameter.detach().clone(), None if grad is None else dense(grad).float().flatten()
+            self._before = _own(self._parameter).clone(), None if grad is None else dense(grad).float().flatten()
 
     def after_update(self) -> dict[str, Tensor]:
         if self._parameter is None or self._before is None:
             return {}
         (old, grad), self._before = self._before, None
-        readings: dict[str, Tensor] = {
-            checks.SAMPLE_PARAMETER_MOVED: 1 - (self._parameter.detach() == old).all().float()
-        }
+        readings: dict[str, Tensor] = {checks.SAMPLE_PARAMETER_MOVED: 1 - (_own(self._parameter) == old).all().float()}
         last, self._last = self._last, None
         if grad is not None:
             norm = readings[checks.SAMPLE_PARAMETER_GRADIENT] = torch.linalg.vector_norm(grad)
@@ -74,3 +74,8 @@ class SampleParameter:
             if last is not None:
                 readings[checks.SAMPLE_PARAMETER_ECHO] = torch.dot(grad, last[0]) / (norm * last[1]).clamp(min=TINY)
         return readings
+
+
+def _own(parameter: nn.Parameter) -> Tensor:
+    """As far as this process holds it."""
+    return local_of(parameter.detach())

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Prediction
+from safelight.monitors.pieces import local_of
 
 SAMPLED_TENSORS, SAMPLED_NUMBERS = 64, 256  # frozen tensors, and numbers of each
 HALFWAY, ENDED = (1e-3, 0.95), 0.05  # usual alphas_cumprod: 0.08 to 0.5 in the middle, 0.005 and less at the end
@@ -60,7 +61,8 @@ def measure_adapters(model: nn.Module) -> dict[str, float]:
     pairs: dict[str, list[bool]] = {}
     for name, p in adapters:  # …lora_A.weight and …lora_B.weight, or …lora_down and …lora_up
         place = next(i for i, part in enumerate(name.split(".")) if any(word in part.lower() for word in ADAPTERS))
-        pairs.setdefault(".".join(name.split(".")[:place]), []).append(bool(p.detach().any()))
+        piece = local_of(p.detach())
+        pairs.setdefault(".".join(name.split(".")[:place]), []).append(bool(piece.any()) or not piece.numel())
     return {
         checks.ADAPTER_BASE_TRAINED: _share((p for p in base if p.requires_grad), base),
         checks.ADAPTER_DEAD: sum(not any(each) for each in pairs.values()) / len(pairs),
@@ -132,7 +134,7 @@ def measure_resume(
         if keeps_moments:  # plain SGD has no state to lose
             readings[checks.RESUME_OPTIMIZER] = max(seen, default=float(step if optimizer.state else 0))
     if ema is not None and len(ema) == len(weights):
-        readings[checks.RESUME_COPIED] = float(all(map(torch.equal, ema, weights)))
+        readings[checks.RESUME_COPIED] = float(all(map(torch.equal, ema, map(local_of, weights))))
     return readings
 
 
@@ -148,7 +150,7 @@ class FrozenWeights:
 
     @staticmethod
     def _some(parameter: Tensor) -> Tensor:
-        flat = parameter.detach().reshape(-1)
+        flat = local_of(parameter.detach()).reshape(-1)
         return flat[:: max(1, len(flat) // SAMPLED_NUMBERS)]
 
 

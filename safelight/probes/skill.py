@@ -80,6 +80,10 @@ class SkillProbe:
         """What is known of the process from now on."""
         self._declared = declared
 
+    def leave_out(self, reason: str) -> None:
+        """It is not measured at all."""
+        self._switch_off(reason)
+
     @property
     def spent(self) -> float:
         """Seconds."""

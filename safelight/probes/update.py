@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
+from safelight.monitors.pieces import local_of
 
 TINY = 1e-30
 NEARLY_ZERO = 1e-20  # of squared lengths of an EMA
@@ -129,8 +130,8 @@ def measure_update(before: StateBefore, named_parameters: NamedParameters) -> di
 
 
 def dense(gradient: Tensor) -> Tensor:
-    """A dense copy, also of a sparse gradient."""
-    gradient = gradient.detach()
+    """A dense copy, also of a sparse gradient; of a sharded one, of the piece of this process."""
+    gradient = local_of(gradient.detach())
     return gradient.to_dense() if gradient.is_sparse else gradient.clone()
 
 

@@ -17,7 +17,7 @@ from safelight.errors import UsageError
 from safelight.monitors.modules import trainable_parameters, unwrapped
 from safelight.probes.forward_pass import Declared
 from safelight.probes.sampler import accepts
-from safelight.watching.foreign import bare_optimizer, refuse_sharded
+from safelight.watching.foreign import bare_optimizer, refuse_partitioned
 
 Space = Literal["pixel", "latent"]
 
@@ -63,7 +63,7 @@ class WatchArguments:
     """What the model is trained on; seen by its channels and distribution where it is not declared."""
 
     def __post_init__(self) -> None:
-        refuse_sharded(self.model)  # on every process: one that goes on alone would wait for the others
+        refuse_partitioned(self.model)  # on every process, before a folder is made
         object.__setattr__(self, "prediction", prediction_of(self.prediction))
         _ = self.declared
         if not trainable_parameters(unwrapped(self.model)):

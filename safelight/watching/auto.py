@@ -24,6 +24,7 @@ from safelight.vocabulary import CHECK
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.loop import Watch
 from safelight.watching.opening import open_watch
+from safelight.watching.ranks.joining import Members
 from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
@@ -58,6 +59,7 @@ class Captured:
         self.updates = 0
         self._evidence = Evidence()
         self._capture = Capture(self, say)
+        self._members = Members()
         self._network = ""
         self._loop: list[str] = []
         self._is_finished = False
@@ -96,6 +98,7 @@ class Captured:
         self._is_finished = True
         self._loop = self._describe_loop()
         self._announce()
+        self._members.close()
         self._capture.finish()
         if self.watch is not None:
             self.watch.close(**facts)
@@ -114,7 +117,7 @@ class Captured:
         self._network = describe_network(unwrapped(network), optimizer)
         self.watch = open_watch(
             self._arguments(network, optimizer, first), self._open_run, 0, self._say, self._on_finding,
-            is_captured=True,
+            is_captured=True, calls=self._members.calls,
         )  # fmt: skip
 
     def _arguments(

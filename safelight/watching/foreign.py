@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import UsageError
-from safelight.monitors.modules import unwrapped
+from safelight.monitors.modules import named_without_wrappers, unwrapped
+from safelight.monitors.pieces import is_sharded, local_of
 
 
 def log_snr_of(alphas: Tensor) -> np.ndarray:
@@ -42,19 +43,29 @@ def bare_optimizer(optimizer: Any) -> torch.optim.Optimizer:
     raise UsageError("optimizer should be a torch optimizer, or a wrapper that has one as .optimizer.")
 
 
-def refuse_sharded(model: nn.Module) -> None:
-    """Norms of sharded weights need all processes, and only the first is watched: the others would wait for ever."""
-    names = {type(module).__name__ for module in model.modules()}
-    sharded = any(type(parameter.data).__name__ == "DTensor" for parameter in model.parameters())
-    if sharded or names & {"FullyShardedDataParallel", "DeepSpeedEngine"}:
+def refuse_partitioned(model: nn.Module) -> None:
+    """DeepSpeed's engine makes the updates itself: no hook of torch sees a gradient, and with ZeRO nobody has them."""
+    is_engine = any(type(module).__name__ == "DeepSpeedEngine" for module in model.modules())
+    if is_engine or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
         raise UsageError(
-            "The weights of this model are sharded over processes (FSDP or DeepSpeed), which the watch cannot look at "
-            "yet. It works with one process and with DDP."
+            "This model is trained by DeepSpeed, whose engine partitions gradients and makes the updates itself: the "
+            "watch cannot look at it. It works with one process, DDP, FSDP1 and FSDP2."
+        )
+
+
+def refuse_sharded(model: nn.Module) -> None:
+    """For what needs the whole model on one process."""
+    refuse_partitioned(model)
+    if is_sharded(model):
+        raise UsageError(
+            "The weights of this model are sharded over processes (FSDP), and the check needs all of them on one. "
+            "Check the model before it is sharded."
         )
 
 
 def ema_of(ema: Any, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
-    """The EMA weights in the order of `named_parameters`, as they are now; None if they cannot be matched.
+    """The EMA weights in the order of `named_parameters`, as they are now; None if they cannot be matched. Of sharded
+    ones, the pieces of this process.
 
     Known: a module with the same parameters, one inside as .ema_model, .module or .model, diffusers' EMAModel
     (.shadow_params), a mapping by name, a list in the same order, and a function that returns one of these, or None
@@ -69,7 +80,7 @@ def ema_of(ema: Any, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> li
         return _matching([ema.get(name) for name, _ in named_parameters], named_parameters)
     for inner in (ema, *(getattr(ema, name, None) for name in ("ema_model", "module", "model"))):
         if isinstance(inner, nn.Module):
-            weights = dict(unwrapped(inner).named_parameters())
+            weights = dict(named_without_wrappers(unwrapped(inner)))
             if found := _matching([weights.get(name) for name, _ in named_parameters], named_parameters):
                 return found
     return None
@@ -78,10 +89,11 @@ def ema_of(ema: Any, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> li
 def _matching(tensors: list[Any], named_parameters: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
     if len(tensors) != len(named_parameters):
         return None
-    same = all(
-        isinstance(t, Tensor) and t.shape == p.shape for t, (_, p) in zip(tensors, named_parameters, strict=True)
-    )
-    return [t.detach() for t in tensors] if same else None
+    if not all(map(torch.is_tensor, tensors)):
+        return None
+    held = [local_of(t.detach()) for t in tensors]  # as far as this process does
+    same = all(t.shape == local_of(p).shape for t, (_, p) in zip(held, named_parameters, strict=True))
+    return held if same else None
 
 
 def ema_of_trained(

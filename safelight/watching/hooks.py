@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.modules import norms_of
+from safelight.monitors.pieces import local_of
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.observer import Update
 from safelight.vocabulary import LOSS_SCALE, REFUSED
@@ -112,7 +113,7 @@ class OptimizerHooks:
 
     def _norms(self) -> Tensor:
         """[parameters]; what has no gradient has a norm of 0, and costs no memory."""
-        found = [p.grad for p in self._parameters if p.grad is not None]
+        found = [local_of(p.grad) for p in self._parameters if p.grad is not None]
         if not found:
             return torch.zeros(len(self._parameters), device=self._parameters[0].device)
         norms = norms_of(found)
@@ -122,7 +123,7 @@ class OptimizerHooks:
         return torch.stack([zero if p.grad is None else next(each_norm) for p in self._parameters])
 
     def _gradients(self) -> list[Tensor]:
-        return [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
+        return [local_of(p.grad) if p.grad is not None else torch.zeros_like(local_of(p)) for p in self._parameters]
 
     def _count_refusals(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         """A scaler that found infinities does not call the optimizer, so its hook is silent. That the scaler was called

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor
 
 from safelight.capturing.living import held_by_others
 from safelight.monitors.loss import noise_binning_of_draws, noise_binning_of_table
-from safelight.monitors.modules import unwrapped
+from safelight.monitors.modules import named_without_wrappers, unwrapped
+from safelight.monitors.pieces import is_sharded
 from safelight.monitors.suite import Monitors
 from safelight.observing.recorder import Recorder
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.skill import SkillProbe, Subject
+from safelight.vocabulary import CHECK
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
+from safelight.watching.ranks.line import place_here
+
+SHARDED = "the weights are sharded, and a pass of the model takes all processes"
+JOINT = "the gradient is that of several processes, and cannot be computed again by one of them"
+# What is not measured then: by the beginning of the names in the record.
+OF_GRADIENTS = (f"{CHECK.name}/replay/",)
+OF_WHOLE_MODELS = (
+    *(f"{CHECK.name}/{area}/" for area in ("network", "replay", "search", "labels", "response", "update")),
+    f"{CHECK.name}/conditions/gain",
+    *("skill/", "quality/", "diversity/", "copies/"),
+)
+
+
+def drawable(given: WatchArguments, say_once: Callable[[str], None]) -> WatchArguments:
+    """Without the sampler where the model cannot be copied: its weights are sharded."""
+    if given.sampler is None or not is_sharded(given.model):
+        return given
+    say_once(f"No samples are drawn and evaluated: {SHARDED}.")
+    return replace(given, sampler=None)
 
 
 class Inspection:
@@ -35,21 +57,30 @@ class Inspection:
         optimizer = None if given.optimizer is None else bare_optimizer(given.optimizer)
         scaled = given.scaler is not None or getattr(given.optimizer, "scaler", None) is not None
         model, alphas = unwrapped(given.model), given.declared.alphas
-        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)))
+        sharded, is_joint = is_sharded(model), place_here() is not None
+        named = [(name, parameter) for name, parameter in named_without_wrappers(model) if parameter.requires_grad]
+        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)), named)
         also_held = held_by_others(optimizer) if is_captured and optimizer is not None else frozenset[int]()
         subject = InspectedLoop(
             model, optimizer, find_ema, given.sampler, given.data,
-            scaled=scaled, space=given.space, also_held=also_held,
+            scaled=scaled, space=given.space, also_held=also_held, sharded=sharded,
         )  # fmt: skip
-        self.probes = ProbeRunner(subject, given.declared, say, from_step=step)
+        # Among several processes the gradient is not that of the own samples, and cannot be computed again from them.
+        self.probes = ProbeRunner(subject, given.declared, say, from_step=step, alone=not is_joint)
         measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
         self.skill = SkillProbe(measured, given.declared, report_no_skill)
+        self._is_sharded, self._is_joint = sharded, is_joint
         self._record, self._say, self._is_captured = record, say, is_captured
         self._has_said = False
 
     def start(self, step: int) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
         self._record.add(step, self.probes.at_start())
+        if self._is_sharded:
+            self.skill.leave_out(SHARDED)
+            self._record.event(step, "left_out", reason=SHARDED, readings=list(OF_WHOLE_MODELS))
+        elif self._is_joint:
+            self._record.event(step, "left_out", reason=JOINT, readings=list(OF_GRADIENTS))
         if names := self.probes.names():
             self._record.event(step, "parameters", **names)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from safelight.diagnosis import Diagnosis, Finding, diagnose_run
-from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters, unwrapped
+from safelight.monitors.modules import MAX_NAMES_IN_EVENT, named_without_wrappers, unwrapped
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
@@ -31,12 +31,12 @@ from safelight.watching.arguments import WatchArguments
 from safelight.watching.flush_timer import FlushTimer
 from safelight.watching.foreign import ema_of_trained, is_compiled, per_sample
 from safelight.watching.hooks import OptimizerHooks
-from safelight.watching.inspection import Inspection
+from safelight.watching.inspection import Inspection, drawable
 from safelight.watching.leaning import Lean
 from safelight.watching.logged_values import LoggedValues
+from safelight.watching.ranks.joining import Calls, SilentWatch, join_as_first
 from safelight.watching.remarks import Remarks
 from safelight.watching.samples.previews import Previews
-from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun, crashed
 from safelight.words import first_line
 
@@ -59,18 +59,22 @@ class Watch:
         on_finding: OnFinding | None,
         *,
         is_captured: bool = False,
+        calls: Calls | None = None,
     ) -> None:
-        """`is_captured`: somebody else sees the loop, says what it is, and passes it."""
+        """`is_captured`: somebody else sees the loop, says what it is, and passes it; `calls`: counts its updates."""
         lean = Lean(arguments.model, None if is_captured else arguments.optimizer, say)
         arguments = arguments if arguments.ema is not None else replace(arguments, ema=lean.ema)
         self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
         self.folder, self._record = run.folder, run.record
         model = unwrapped(arguments.model)
-        self._named, self._everything = trainable_parameters(model), list(model.named_parameters())
+        self._everything = named_without_wrappers(model)
+        self._named = [(name, parameter) for name, parameter in self._everything if parameter.requires_grad]
         self._updates, self._on, self._process = step, True, os.getpid()
+        self._is_captured = is_captured
         self._lock = threading.RLock()
         self._remarks = Remarks(say)
-        self._previews = Previews(arguments, run, say, self._remarks.once, step)
+        self._first = join_as_first(arguments, self._named, self._remarks.once, calls)
+        self._previews = Previews(drawable(arguments, self._remarks.once), run, say, self._remarks.once, step)
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
         self._expects_skill = arguments.data is not None
         self._find_ema = functools.partial(ema_of_trained, arguments.ema, self._everything, self._named)
@@ -95,7 +99,8 @@ class Watch:
         self._lean = lean
         self._micro_batches: list[tuple[Tensor, Tensor, Tensor | None]] = []  # losses, their mean, timesteps
         self._data_wait = DataWait()
-        self._window: list[tuple[int, Tensor | None]] = []  # steps that were not read yet, with their gradients' norms
+        # Steps that were not read yet, with the norms of their gradients and their number for the other processes.
+        self._window: list[tuple[int, Tensor | None, int | None]] = []
         self._last = time.perf_counter()
         self._logged = LoggedValues(self._remarks.once)
         self._safely(lambda: self._inspection.start(self._updates))
@@ -179,6 +184,8 @@ class Watch:
         return self._run.write_report(out)
 
     def _add_passed(self, loss: Tensor | float | None, passed: dict[str, Tensor | None]) -> None:
+        if self._first is not None and not self._is_captured:
+            self._first.see(passed["x0"], passed["noise"])
         seen = self._lean.take()
         for words in self._lean.compare(seen, passed):
             self._report_difference(words)
@@ -216,7 +223,7 @@ class Watch:
         if "status" not in facts:  # after a crash or an interrupt nobody waits for the model
             self._safely(lambda: self._record.add(self._updates - 1, self._skill.at_end()))
             self._safely(lambda: self._previews.finish(self._updates))
-        self._safely(self._read)
+        self._safely(lambda: self._read(at_last=True))
         self._safely(lambda: self._inspection.report_recognised(self._updates))
         self._safely(lambda: self._observer.diagnose(self._updates, at_last=True))
         self._timer.close()
@@ -224,6 +231,8 @@ class Watch:
         try:
             self._lean.finish()
             hooks.close()
+            if self._first is not None:
+                self._first.close()
             self._observer.close()
         finally:
             self._run.close(step=self._updates, **facts)
@@ -291,6 +300,8 @@ class Watch:
             self._remarks.once(f"Skill is not measured: {reason}.")
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:
+        if self._first is not None:
+            self._first.before_update(self._updates)
         self._observer.before_update(self._updates, gradients)
         measures_parts = self._observer.monitors.measures_parts(self._updates)
         if measures_parts and sum(p.requires_grad for _, p in self._everything) > len(self._named):
@@ -313,6 +324,8 @@ class Watch:
         elif hooks.skipped:
             pending.append(hooks.skipped_reading())
         self._observer.begin_step()
+        call = None if self._first is None else self._first.take_call()
+        pending = pending if self._first is None else self._first.joined(pending, call)
         # Last, over what was computed for the levels: the loss is what the loop says it is.
         pending.append(self._observer.monitors.read_loss(self._updates, means))
         if isinstance(hooks.lr, Tensor):
@@ -320,7 +333,7 @@ class Watch:
         elif hooks.lr is not None:
             host_readings[LEARNING_RATE.name] = hooks.lr
         self._observer.add(self._updates, pending, host_readings)
-        self._window.append((self._updates, hooks.norms))
+        self._window.append((self._updates, hooks.norms, call))
         self._updates += 1
         hooks.clear()
 
@@ -332,17 +345,23 @@ class Watch:
             self._remarks.once("The EMA could not be matched with the model: its distance is not recorded.")
         return ema
 
-    def _read(self) -> None:
+    def _read(self, *, at_last: bool = False) -> None:
         """Brings what was measured to the host; names the parameters whose gradients were not finite."""
-        window, self._window = self._window, []
-        for (step, norms), readings in zip(window, self._observer.read(), strict=True):
+        count, first = len(self._window), self._first
+        if first is not None:  # steps whose shares have not all come are read later
+            count = first.ready([call for _, _, call in self._window], at_last=at_last)
+        window, self._window = self._window[:count], self._window[count:]
+        for (step, own, call), readings in zip(window, self._observer.read(count), strict=True):
             self._previews.newest.add(step, readings)
+            norms = first.norms(call) if first is not None and first.is_sharded else own
             if norms is not None and readings.get(NONFINITE_PARAMETERS.name):
                 names = self._observer.monitors.parts.nonfinite(norms)
                 self._record.event(step, "nonfinite", parameters=names[:MAX_NAMES_IN_EVENT], count=len(names))
                 self._observer.hasten_diagnosis()
         if self._probe_runner.mixtures.is_certain:
             self._inspection.report_recognised(self._updates)
+        for step, readings in [] if first is None else first.compared():
+            self._record.add(step, readings)
         self._run.beat(self._updates)
         self._observer.diagnose(self._updates)
 

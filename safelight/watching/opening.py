@@ -13,6 +13,7 @@ from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.arguments import PreviewIntervals, Space, WatchArguments
 from safelight.watching.foreign import is_first_process
 from safelight.watching.loop import Watch
+from safelight.watching.ranks.joining import Calls, join_as_member
 from safelight.watching.silent_watch import SilentWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
@@ -63,8 +64,10 @@ def watch(
     What is wrong is reported by `say` while the loop runs, on stderr unless it is given; `on_finding` is then called
     with the finding, inside `step`, and may raise to end the training.
 
-    With several processes the first one is watched; the others get one that does nothing. Gradients are the same on all
-    of them; the losses are those of the first one's share of the batch.
+    With several processes, call it on all of them: the first one is watched and hears what the others tell it of their
+    share, by the store in which they met, so that none waits for another. Of sharded weights (FSDP2, FSDP1) norms are
+    those of whole tensors; replicas, reductions and data of the processes are compared. The losses are those of the
+    first one's share of the batch.
     """
     often = PreviewIntervals(sample_every, evaluate_every, features, target_distance)
     arguments = WatchArguments(
@@ -84,8 +87,9 @@ def open_watch(
     on_finding: OnFinding | None,
     *,
     is_captured: bool = False,
+    calls: Calls | None = None,
 ) -> Watch | SilentWatch:
-    """On every process; only the first one opens the run."""
+    """On every process; only the first one opens the run. `calls`: of a script that is captured."""
     if not is_first_process():
-        return SilentWatch()
-    return Watch(arguments, open_run(), step, say, on_finding, is_captured=is_captured)
+        return SilentWatch() if is_captured else join_as_member(arguments)
+    return Watch(arguments, open_run(), step, say, on_finding, is_captured=is_captured, calls=calls)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from safelight.monitors.pieces import local_of
 from safelight.probes.runner.guard import Guard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.update import compare_with_weights, measure_ema
@@ -44,7 +45,7 @@ class AverageProbe:
         old, readings = self._old, dict[str, float]()
         if old is None and not is_due:
             return readings
-        ema, weights = self._subject.read_ema(), [parameter for _, parameter in self._named]
+        ema, weights = self._subject.read_ema(), [local_of(parameter.detach()) for _, parameter in self._named]
         if ema is not None and len(ema) == len(weights):
             readings |= self._guard.measure("average", compare_with_weights, ema, weights)
         if ema is not None and old is not None and len(old) == len(ema) == len(weights):

@@ -30,6 +30,8 @@ class CopyProbe:
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
 
     def has_room(self) -> bool:
+        if self._subject.sharded:
+            return False
         return self._size < SMALL or available_memory(self._subject.device) > COPIES * self._size
 
     def measure_update(self, before: StateBefore) -> dict[str, float]:

@@ -23,6 +23,8 @@ class InspectedLoop:
     data: Any = None
     scaled: bool = False
     """Whether a gradient scaler is in use."""
+    sharded: bool = False
+    """Whether this process holds but pieces of the weights: then it cannot copy the model, nor call it alone."""
     space: str | None = None
     """One of SPACES, where the data is declared to be in it."""
     also_held: frozenset[int] = frozenset()

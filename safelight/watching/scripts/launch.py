@@ -28,6 +28,8 @@ class Options(NamedTuple):
     quiet: bool = False
     handover: str | None = None
     """In a check, the file that the script's process leaves its notes in."""
+    is_member: bool = False
+    """Of a process that is not the first: it only tells that one of its share."""
 
 
 def is_first_by_environment() -> bool:
@@ -93,10 +95,13 @@ def run_inside(command: Sequence[str], environment: Mapping[str, str]) -> int:
 def run_script(options: Options, target: Sequence[str], *, owns_process: bool) -> int:
     """Does not return where the process is ours: python goes on in it."""
     command = command_for(target, owns_process=owns_process)
-    watched = not is_switched_off() and is_first_by_environment()
-    if watched:
+    if is_switched_off():
+        environment = dict(os.environ)
+    elif is_first_by_environment():
         refuse_options(options)
-    environment = environment_for(options) if watched else dict(os.environ)
+        environment = environment_for(options)
+    else:
+        environment = environment_for(Options(quiet=True, is_member=True))
     return become(command, environment) if owns_process else run_inside(command, environment)
 
 

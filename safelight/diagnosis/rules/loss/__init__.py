@@ -50,7 +50,8 @@ RULES = (
         needs=((Several(GRADIENT_NORM, MIN_STEPS + 1), checks.REPLAY_MSE_NORM),),
         detect=detached,
         logs=LogNeed(),
-        explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed",
+        explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed "
+        "distributed.not-reduced",
     ),
     error_rule(
         "LOS003",

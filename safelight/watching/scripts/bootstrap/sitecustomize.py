@@ -18,14 +18,20 @@ class Waiting:
     def __init__(self, options):
         self.options, self.process, self.session = options, os.getpid(), None
         self.is_quiet, self.is_check = '"quiet": true' in options, '"handover": null' not in options
+        self.is_member = '"is_member": true' in options
 
     def begin(self):
         """The script has imported torch."""
         sys.meta_path.append(FallbackFinder())
         try:
-            from safelight.watching.scripts.session import Session
+            if self.is_member:
+                from safelight.watching.scripts.member_session import MemberSession
 
-            self.session = Session(self.options, say)
+                self.session = MemberSession()
+            else:
+                from safelight.watching.scripts.session import Session
+
+                self.session = Session(self.options, say)
         except Exception as error:  # whatever is wrong with us, the script runs
             say(f"this script cannot be watched ({type(error).__name__}: {error}).")
             self.is_quiet = True
