@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ DEVICE_WINDOW = 16  # steps: a copy from a device waits for all the work that is
 HOST_SECONDS = 0.5  # a flush costs a cold start of its own, some 0.3 ms: not at every short step
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Share:
     """How a reading is put together where each process holds a piece of every parameter."""
 
     name: str
