@@ -248,6 +248,8 @@ def test_a_card_shows_the_batch_it_is_about(
         write_report(RunFolder(next(runs.glob("sick*"))), tmp_path / "report.html")
         place = (tmp_path / "report.html").as_uri()
     page = open_page(place, height=2600)
+    if kind == "report":
+        page.get_by_text("Findings").first.click()
     batch = page.get_by_role("article").filter(has_text="A learning rate that is too high").locator("section.batch")
     text = batch.inner_text()
     assert "images 4 (t 310), 17 (t 20)" in text.lower()
