@@ -171,6 +171,8 @@ def print_diagnosis(run: str, found: Diagnosis) -> None:
         console.print(Text(f"  {one_line(finding.summary)}"))
         for each in finding.evidence:
             console.print(Text(f"  · {one_line(evidence_in_words(each))}", style="dim"))
+        for line in () if finding.batch is None else finding.batch.words():
+            console.print(Text(f"  {one_line(line)}"))
         console.print(Text.assemble(("  do  ", ACCENT), one_line(finding.fix.text)))
         for key, value in finding.fix.set.items():
             console.print(Text(f"      --set {key}={value}"))

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from safelight.diagnosis.blamed_batch import BlamedBatch
 from safelight.record.fact_encoding import replace_nonfinite
 from safelight.words import round_number
 
@@ -69,6 +70,8 @@ class Finding:
     """Similar causes that were checked, and why they do not apply."""
     over: int | None = None
     """The step from which on it is no longer true."""
+    batch: BlamedBatch | None = None
+    """That it is about, if it is known."""
 
     @property
     def subsystem(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Required, TypedDict, Unpack
 
 from safelight.checks import Check
 from safelight.diagnosis.advice import for_other_loop
+from safelight.diagnosis.blamed_batch import batch_at
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
 from safelight.diagnosis.run_history import Episode, HealthyRanges, ReadingName, RunHistory, name_of
 from safelight.diagnosis.spacing import LogNeed
@@ -112,6 +113,7 @@ class Rule:
             fix=for_other_loop(fix) if run.config is None else fix,
             ruled_out=detection.ruled_out,
             over=detection.ended_at,
+            batch=batch_at(run, detection.step),
         )
 
     def to_json(self) -> dict[str, Any]:

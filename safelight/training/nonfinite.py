@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
-from typing import Any
-
-import torch
 
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.step_settings import effective_settings
 from safelight.monitors.finite import NonfiniteSearch, nonfinite_weights
 from safelight.monitors.modules import MAX_NAMES_IN_EVENT
+from safelight.observing.batch_evidence import REFUSED, REFUSED_FILE, Pass, describe_inputs, show
 from safelight.observing.observer import StepView
 from safelight.observing.recorder import Recorder
-from safelight.processes.group import ProcessGroup
+from safelight.run import RunFolder
 from safelight.training.step import Stepper
 
 NOWHERE = "nothing in the replay of the step: it did not happen again with the weights as they are now"
 
 
-def count_refusal(stepper: Stepper, record: Recorder, view: StepView, *, overflow: bool) -> str | None:
+def count_refusal(
+    stepper: Stepper, record: Recorder, view: StepView, *, overflow: bool, folder: RunFolder | None = None
+) -> str | None:
     """Counts and records a refused update, which the device itself refused inside the step. Returns where the first
-    non-finite value appeared once there were too many in a row. `overflow`: of a loss scale, which is not a fault."""
+    non-finite value appeared once there were too many in a row. `overflow`: of a loss scale, which is not a fault.
+    `folder`: where its batch is drawn, if it is to be."""
     counters = stepper.state.counters
     counters.refused += 1
     names = stepper.state.monitors.parts.nonfinite(view.norms)
-    gradients = {"nonfinite_gradients": names[:MAX_NAMES_IN_EVENT], "nonfinite_count": len(names)}
-    record.event(view.step, "refused", overflow=overflow, **gradients, **describe_inputs(view.inputs, stepper.group))
+    facts: dict[str, object] = {"nonfinite_gradients": names[:MAX_NAMES_IN_EVENT], "nonfinite_count": len(names)}
+    facts |= describe_inputs(view.inputs, stepper.group)
+    if folder is not None and not overflow and stepper.state.weights.shard is None:
+        facts |= _show(stepper, record, view, folder)
+    record.event(view.step, "refused", overflow=overflow, **facts)
     if overflow:
         return None
     counters.refused_in_row += 1
@@ -37,6 +40,22 @@ def count_refusal(stepper: Stepper, record: Recorder, view: StepView, *, overflo
     where = _find(stepper, view, names)
     record.event(view.step, "stopped", first_nonfinite=where)
     return where
+
+
+def _show(stepper: Stepper, record: Recorder, view: StepView, folder: RunFolder) -> dict[str, object]:
+    """The answers of the network are computed again, by weights that are those of the step: exact where every step is
+    judged at once, as on a CPU, else a window later."""
+    settings = effective_settings(stepper.config, stepper.state.journal.acts, view.step)
+
+    def replay() -> list[Pass]:
+        again = stepper.predict_again(view.inputs, view.step, settings)
+        return [Pass(micro, noised.x_t, answer) for micro, (noised, answer) in zip(view.inputs, again, strict=True)]
+
+    path = folder.picture(view.step + 1, REFUSED_FILE)  # pictures are numbered by the steps that are done
+    facts = show(replay, stepper.group, path, folder.disk)
+    if "picture" in facts:
+        record.picture(view.step + 1, REFUSED, path)
+    return facts
 
 
 def _find(stepper: Stepper, view: StepView, names: list[str]) -> str:
@@ -75,27 +94,6 @@ def _find_here(stepper: Stepper, inputs: Sequence[MicroBatch], step: int) -> str
         if found := _in_pass(stepper, micro, step):
             return found
     return NOWHERE
-
-
-def describe_inputs(inputs: Sequence[MicroBatch], group: ProcessGroup) -> dict[str, object]:
-    """What went into the step on all processes, for the record."""
-    rows = group.all_gather_object(_describe_here(inputs))
-    joined: dict[str, object] = {name: [x for each in rows for x in each[name]] for name in ("samples", "timesteps")}
-    for name, choose in (("min", min), ("max", max), ("mean", fmean), ("std", fmean)):  # shares are equally large
-        joined[f"image_{name}"] = choose([each[f"image_{name}"] for each in rows])
-    return joined
-
-
-def _describe_here(inputs: Sequence[MicroBatch]) -> dict[str, Any]:
-    images = torch.cat([micro.x0 for micro in inputs]).float()
-    return {
-        "samples": [int(i) for micro in inputs for i in micro.ids],
-        "timesteps": [int(t) for micro in inputs for t in micro.t],
-        "image_min": float(images.min()),
-        "image_max": float(images.max()),
-        "image_mean": float(images.mean()),
-        "image_std": float(images.std()),
-    }
 
 
 def _in_pass(stepper: Stepper, micro: MicroBatch, step: int) -> str | None:

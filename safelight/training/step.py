@@ -136,6 +136,18 @@ class Stepper:
             self.discard_pass()
             self._buffers = []
 
+    @torch.no_grad()
+    def predict_again(
+        self, inputs: Sequence[MicroBatch], step: int, step_settings: StepSettings | None = None
+    ) -> list[tuple[Noised, Tensor]]:
+        """What the network sees and answers in a step, without a trace."""
+        kept = [(buffer, buffer.clone()) for buffer in self.state.model.buffers()]
+        try:
+            return [self.forward(micro, step, step_settings) for micro in inputs]
+        finally:
+            for buffer, value in kept:
+                buffer.copy_(value)
+
     def is_finite(self, row: MicroBatch, step: int, step_settings: StepSettings | None = None) -> bool:
         """Whether the loss and gradient of one sample alone are finite. Leaves no gradient behind."""
         self.state.optimizer.zero_grad(set_to_none=True)

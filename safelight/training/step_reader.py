@@ -15,6 +15,7 @@ from safelight import vocabulary
 from safelight.errors import ProcessLost
 from safelight.healing.healer import Healer
 from safelight.observing.batch_check import BatchCheck
+from safelight.observing.batch_evidence import MOST_PICTURES
 from safelight.observing.epochs import EpochLog
 from safelight.observing.observer import Observer, StepView
 from safelight.observing.process_check import ProcessCheck
@@ -107,7 +108,7 @@ class StepReader:
         self._epochs = EpochLog(setup.batches, setup.config.train.steps, session.record, session.screen.say)
         self.os_signal = 0  # number of a signal that one of the processes received
         self.skill: float | None = None  # of the newest checkpoint
-        self._reported = 0.0
+        self._reported, self._drawn = 0.0, 0  # refused batches that were drawn
         self._window: list[StepView] = []
         self._losses: deque[float] = deque(maxlen=RECENT)
 
@@ -152,7 +153,9 @@ class StepReader:
         overflow, where = False, None
         if refused:
             overflow = self._state.loss_scale.is_overflow(view.loss, view.scale)
-            where = count_refusal(stepper, self._record, view, overflow=overflow)
+            self._drawn += not overflow
+            folder = self._session.folder if self._drawn <= MOST_PICTURES else None
+            where = count_refusal(stepper, self._record, view, overflow=overflow, folder=folder)
         else:
             counters.refused_in_row = 0
         if counters.refused_in_row == 1:

@@ -28,6 +28,14 @@ FINDING: dict[str, Any] = {
     "ruled_out": ["loss.spike: it lasts"],
     "over": 180,
 }
+BATCH = {
+    "step": 150,
+    "samples": [4, 17],
+    "timesteps": [310, 20],
+    "images": {"min": -1.0, "max": 1.0, "mean": 0.1, "std": 0.5, "nonfinite": 0.0},
+    "prediction": {"min": "NaN", "max": "NaN", "mean": "NaN", "std": "NaN", "nonfinite": 1.0},
+    "picture": "samples/refused_00000151.png",
+}
 WARNING = FINDING | {"code": "SYS001", "cause": "system.starved-loader", "severity": "warning", "over": None}
 ACT = {"number": 1, "kind": "lower-rate", "step": 180, "since": 160, "reason": "The loss diverged", "facts": {}}
 STAGES = (60, 120, 200, 300)
@@ -50,8 +58,10 @@ def build_run(path: Path, *, steps: int = 300, sick: bool = False, rate: float =
     curves = _curves(steps, seed, sick, rate)
     record.add_window(np.arange(steps), tuple(curves), np.stack(list(curves.values()), 1).astype(np.float32))
     _add_rare(record, steps, sick)
-    for finding in (FINDING, WARNING) if sick else ():
+    for finding in (FINDING | {"batch": BATCH}, WARNING) if sick else ():
         record.finding(int(finding["step"]), str(finding["code"]), **finding)
+    if sick:
+        _draw(record, path / "samples" / "refused_00000151.png", "refused batches", 151, shade=9)
     for place, step in enumerate(STAGES):
         for kind in ("samples", "denoising", "raw_and_averaged"):
             _draw(record, path / "samples" / f"{kind}_{step:08d}.png", kind, step, shade=60 * place + seed)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from tiny import Quiet, tiny
+from tiny import Quiet, fingerprints, tiny
 
 from safelight import start
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.reader import load
+from safelight.cli import main
+from safelight.diagnosis import diagnose_run
 from safelight.errors import Stopped
+from safelight.observing.batch_evidence import REFUSED
+from safelight.pages.data.overview import overview
+from safelight.pages.report.html import collect
 from safelight.record.reading import read_events, read_signal
+from safelight.training.step import Stepper
 
 
 class Poisoned(torch.nn.Module):
@@ -58,6 +65,53 @@ def test_one_bad_step_is_refused_told_and_recorded(tmp_path: Path) -> None:
     )
     assert facts["image_min"] >= -1
     assert facts["image_max"] <= 1
+    assert facts["prediction_nonfinite"] == 1
+    assert facts["picture"] == "samples/refused_00000004.png", "pictures count the steps that are done"
+    assert (tmp_path / "run" / facts["picture"]).is_file()
+
+
+def test_a_refused_batch_is_seen_in_doctor_and_on_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    run(Poisoned(range(3, 4)), folder)
+    [finding] = [each for each in diagnose_run(folder).findings if each.code == "MOD010"]
+    assert finding.batch is not None
+    assert (finding.batch.step, finding.batch.prediction["nonfinite"]) == (3, 1.0)
+    assert main(["doctor", str(folder), "--json"]) == 0
+    [told] = [each for each in json.loads(capsys.readouterr().out)["findings"] if each["code"] == "MOD010"]
+    assert told["batch"]["samples"] == list(finding.batch.samples)
+    assert main(["doctor", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    for words in finding.batch.words():
+        assert words in printed
+    page = overview(start.open_run(folder))
+    [card] = [each for each in page["findings"] if each["code"] == "MOD010"]
+    assert card["batch"]["timesteps"] == list(finding.batch.timesteps)
+    assert card["batch"]["images"]["min"] == pytest.approx(finding.batch.images["min"], rel=1e-5)
+    assert [each["step"] for each in page["pictures"] if each["kind"] == REFUSED] == [4]
+    assert [each["kind"] for each in collect(start.open_run(folder), 10**7)["run"]["pictures"]].count(REFUSED) == 1
+
+
+def test_healthy_steps_pay_nothing_and_refusals_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[int] = []
+    true = Stepper.predict_again
+    monkeypatch.setattr(Stepper, "predict_again", lambda self, *given: shown.append(given[1]) or true(self, *given))
+    torch.manual_seed(0)
+    run(Poisoned(range(3, 5)), tmp_path / "shown")
+    assert shown == [3, 4]
+    monkeypatch.setattr("safelight.training.step_reader.MOST_PICTURES", 0)
+    torch.manual_seed(0)
+    run(Poisoned(range(3, 5)), tmp_path / "hidden")
+    assert shown == [3, 4]
+    assert not list((tmp_path / "hidden" / "samples").glob("refused_*"))
+    assert fingerprints(tmp_path / "shown") == fingerprints(tmp_path / "hidden")
+
+
+def test_only_so_many_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.training.step_reader.MOST_PICTURES", 2)
+    run(Poisoned(range(3, 8)), tmp_path / "run", train__max_refused=100)
+    drawn = sorted(path.name for path in (tmp_path / "run" / "samples").glob("refused_*"))
+    assert drawn == ["refused_00000004.png", "refused_00000005.png"]
+    assert len(read_events(tmp_path / "run" / "record.sqlite", "refused")) == 5
 
 
 def test_too_many_in_a_row_stop_the_run_where_it_began(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from safelight.config.resolve import types_of_fields
 from safelight.diagnosis import diagnose
+from safelight.diagnosis.blamed_batch import MOST_SAMPLES, NUMBERS
 from safelight.diagnosis.finding import ORDER, subsystem_of, urgency
 from safelight.diagnosis.rules import RULES
 from safelight.pages.data.numbers import as_dict, as_float, as_int, as_list, as_str, trimmed
@@ -81,9 +82,24 @@ def card(found: dict[str, Any], run: RunFolder, journal: Sequence[dict[str, Any]
         "summary": as_str(found.get("summary")) or "",
         "evidence": [_evidence(each) for each in as_list(found.get("evidence"), 20) if isinstance(each, dict)],
         "fix": {"text": as_str(fix.get("text")) or "", "set": settings, "safety": safety},
+        "batch": _batch(found.get("batch")),
         "ruled_out": [as_str(each) or "" for each in as_list(found.get("ruled_out"), 20)],
         "healed": [act for act in journal if subsystem in HEALED_BY.get(str(act.get("kind")), ())],
         "command": command(run, name, settings, safety),
+    }
+
+
+def _batch(found: Any) -> dict[str, Any] | None:
+    batch = as_dict(found)
+    step = as_int(batch.get("step"))
+    if step is None:
+        return None
+    numbers = {name: {key: as_float(value) for key, value in as_dict(batch.get(name)).items() if key in NUMBERS}
+               for name in ("images", "prediction")}  # fmt: skip
+    return numbers | {
+        "step": step,
+        "samples": [as_int(each) for each in as_list(batch.get("samples"), MOST_SAMPLES)],
+        "timesteps": [as_float(each) for each in as_list(batch.get("timesteps"), MOST_SAMPLES)],
     }
 
 

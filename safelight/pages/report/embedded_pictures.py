@@ -11,7 +11,15 @@ from typing import Any
 from safelight.files import read_plain
 from safelight.pages.data.gallery import TYPES
 
-STAGES = {"samples": 50, "raw_and_averaged": 12, "denoising": 12, "closest": 8, "contact_sheet": 1, "timelapse": 1}
+STAGES = {
+    "samples": 50,
+    "raw_and_averaged": 12,
+    "denoising": 12,
+    "closest": 8,
+    "refused batches": 8,
+    "contact_sheet": 1,
+    "timelapse": 1,
+}
 MAX_PICTURE_BYTES = 64 << 20  # bytes of a picture that is read
 OTHER = 4  # pictures of any other kind
 LEVELS = {1600: 88, 1200: 82, 900: 76, 640: 70, 480: 60, 320: 50, 160: 40}  # longest side, quality of WebP

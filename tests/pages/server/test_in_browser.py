@@ -255,6 +255,29 @@ def test_the_slider_goes_through_every_stage(runs: Path, address: str, open_page
     page.locator("dialog").wait_for(state="detached")
 
 
+@pytest.mark.parametrize("kind", ["dashboard", "report"])
+def test_a_card_shows_the_batch_it_is_about(
+    runs: Path, address: str, open_page: Open, tmp_path: Path, kind: str
+) -> None:
+    place = f"{address}#/run/{id_of(runs, 'sick')}/findings"
+    if kind == "report":
+        write_report(RunFolder(next(runs.glob("sick*"))), tmp_path / "report.html")
+        place = (tmp_path / "report.html").as_uri()
+    page = open_page(place, height=2600)
+    if kind == "report":
+        page.get_by_text("Findings").first.click()
+    batch = page.get_by_role("article").filter(has_text="A learning rate that is too high").locator("section.batch")
+    text = batch.inner_text()
+    assert "images 4 (t 310), 17 (t 20)" in text.lower()
+    rows = [row.split() for row in batch.locator("tbody tr").all_inner_texts()]
+    assert rows == [["images", "−1", "1", "0.1", "0.5", "0", "%"], ["prediction", "–", "–", "–", "–", "100", "%"]]
+    picture = batch.get_by_role("img")
+    picture.scroll_into_view_if_needed()
+    wait_until(page, lambda: picture.evaluate("image => image.naturalWidth") == 120)
+    others = page.get_by_role("article").filter(has_not_text="A learning rate that is too high")
+    assert others.locator("section.batch").count() == 0
+
+
 def test_cards_tell_what_is_wrong_and_lead_to_the_moment(runs: Path, address: str, open_page: Open) -> None:
     page = open_page(f"{address}#/run/{id_of(runs, 'sick')}/findings")
     card = page.get_by_role("article").filter(has_text="A learning rate that is too high")

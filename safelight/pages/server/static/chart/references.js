@@ -9,6 +9,7 @@ import { stroke } from "./axis.js";
 /** @typedef {{label: string, value?: number, signal?: string}} Reference a level that is known, or the newest reading of a signal */
 
 const ROOM = 6; // pixels below the upper edge from which on a name fits above its line
+const LETTERS = 16; // pixels above the lower edge from which on it fits below
 
 /** Those that have a value. @param {Reference[] | undefined} references @param {import("../live/readings.js").Readings} readings @returns {{label: string, value: number}[]} */
 export function known(references, readings) {
@@ -26,7 +27,7 @@ export function drawReferences(context, area, y, references, newest) {
   for (const { label, value } of references) {
     const at = Math.round(y.toPixel(value)) + 0.5;
     if (at > area.bottom + 1 || (value <= 0 && y.toValue(area.bottom) > 0)) continue; // a logarithm has no zero
-    const outside = at < area.top - 1, below = outside || newest >= value || at < area.top + ROOM;
+    const outside = at < area.top - 1, below = outside || at < area.top + ROOM || (newest >= value && at < area.bottom - LETTERS);
     context.textBaseline = below ? "top" : "bottom";
     context.fillText(outside ? `${label}: ${number(value)} ↑` : label, area.right - 2, outside ? area.top : at + (below ? 4 : -3));
     if (outside) continue;

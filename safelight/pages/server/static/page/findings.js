@@ -9,6 +9,8 @@ import { Readings } from "../live/readings.js";
 import { capital, count, moment, number, plain } from "../words.js";
 
 const CHARTS = 2; // pieces of evidence of a card that get one
+const SAMPLES = 8; // of a batch that are named
+const REFUSED = "refused batches"; // kind of the pictures of refused updates
 
 export class Findings {
   /** @param {any} run @param {import("../source/server.js").Source} source @param {(step: number, over: number | null) => void} visit moves the charts there */
@@ -27,7 +29,7 @@ export class Findings {
   /** @param {any} run */
   update(run) {
     const findings = run.findings; // the worst first, as the server sorts them
-    const shown = JSON.stringify([findings, run.journal, run.cursor > 0]);
+    const shown = JSON.stringify([findings, run.journal, run.cursor > 0, run.pictures?.filter((/** @type {any} */ each) => each.kind === REFUSED).length]);
     if (shown === this._shown) return; // the charts in the cards stay
     this._shown = shown;
     this._closeCards();
@@ -44,6 +46,7 @@ export class Findings {
       h("p.summary", finding.summary),
       h("p.since", sinceWords(finding), words),
       this._evidence(finding, run),
+      this._batch(finding.batch, run),
       finding.ruled_out?.length > 0 && h("section", h("h3.eyebrow", "Ruled out"), h("ul.plain-list", finding.ruled_out.map((/** @type {any} */ each) => h("li", plain(each))))),
       fixSection(finding),
       finding.healed?.length > 0 && h("section", h("h3.eyebrow", "What heal did"), actList(finding.healed)));
@@ -62,6 +65,23 @@ export class Findings {
           h("td", h("b", typeof each.value === "number" ? number(each.value) : plain(each.value))),
           h("td.quiet", each.usual ?? "–")))))),
       drawn.map((/** @type {any} */ each) => this._chart(each.signal, finding, run)));
+  }
+
+  /** What a step was made of that went wrong. @param {any} batch @param {any} run */
+  _batch(batch, run) {
+    if (!batch) return null;
+    const pairs = batch.samples.slice(0, SAMPLES).map((/** @type {any} */ sample, /** @type {number} */ place) => `${sample} (t ${number(batch.timesteps[place])})`);
+    const rows = ["images", "prediction"].filter((name) => Object.keys(batch[name]).length);
+    const picture = run.pictures?.find((/** @type {any} */ each) => each.kind === REFUSED && each.step === batch.step + 1);
+    const address = picture && this._source.picture(run.id, picture);
+    return h("section.batch", h("h3.eyebrow", `The batch of step ${count(batch.step)}`),
+      h("p", `Images ${pairs.join(", ")}${batch.samples.length > SAMPLES ? " …" : ""}`),
+      rows.length > 0 && h("div.scroll", h("table.evidence",
+        h("thead", h("tr", ["", "lowest", "highest", "mean", "deviation", "not finite"].map((word) => h("th", { scope: "col" }, word)))),
+        h("tbody", rows.map((name) => h("tr", h("td", name),
+          ["min", "max", "mean", "std"].map((key) => h("td", h("b", batch[name][key] === null ? "–" : number(batch[name][key])))),
+          h("td.quiet", `${number(100 * (batch[name].nonfinite ?? 0))} %`)))))),
+      address && h("img.batch-picture", { src: address, alt: `Image, noised and prediction of the batch of step ${batch.step}`, loading: "lazy", decoding: "async" }));
   }
 
   /** @param {string} signal @param {any} finding @param {any} run */
