@@ -137,6 +137,8 @@ def _inability(rule: Rule, run: RunHistory) -> str | None:
     if run.spacing is not None and rule.logs is None:
         return NO_LOG
     few = next((few for need in rule.needs if (few := _too_few(need, run)) is not None), None)
+    if few is None and rule.unable is not None:
+        few = rule.unable(run)
     if few is not None or run.spacing is None or rule.logs is None:
         return few
     return rule.logs.lacking(run.spacing)

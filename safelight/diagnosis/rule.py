@@ -34,6 +34,7 @@ class Detection:
 
 Detector = Callable[[RunHistory], Detection | None]
 CONFIG = "config"
+UNPRINTED = ("detect", "logs", "unable")  # fields of a rule that are no text
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Rule:
     """What an error leaves behind: while this is found, the error that explains it stays open, though it ended."""
     logs: LogNeed | None = None
     """What it needs of a log that we did not write; None: no log can tell."""
+    unable: Callable[[RunHistory], str | None] | None = None
+    """Why it cannot look though all it needs was recorded; None: nothing more is needed."""
 
     def find(self, run: RunHistory) -> Finding | None:
         detection = self.detect(run)
@@ -103,7 +106,7 @@ class Rule:
 
     def to_json(self) -> dict[str, Any]:
         """All but what detects it; needs by the names that are recorded."""
-        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("detect", "logs")}
+        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in UNPRINTED}
         needs = [list(map(needed, need)) if isinstance(need, tuple) else needed(need) for need in self.needs]
         return page | {
             "needs": needs,
@@ -127,6 +130,7 @@ class Page(TypedDict, total=False):
     explained_by: str
     is_damage: bool
     logs: LogNeed | None
+    unable: Callable[[RunHistory], str | None] | None
 
 
 def error_rule(code: str, cause: str, title: str, **page: Unpack[Page]) -> Rule:
