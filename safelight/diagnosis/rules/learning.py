@@ -288,10 +288,16 @@ def nothing_learnt(run: RunHistory) -> Detection | None:
     return Detection(0, f"The model learns nothing, or far too slowly: {words}.", (evidence,), confidence=0.95)
 
 
+def _gains_little(steps: np.ndarray, skills: np.ndarray) -> bool:
+    """Whether a run twice as long would still be below a linear filter, with a margin of two: by its later half."""
+    gained = float(skills[-1] - np.interp(steps[-1] / 2, steps, skills))
+    return len(steps) >= LOOKS and float(skills[-1]) + 2 * gained < 1
+
+
 def undertrained(run: RunHistory) -> Detection | None:
     """At the end of a run, where nothing else explains it."""
     steps, skills = run.series(SKILL_RAW)
-    planned, found = run.planned_steps, learning(run)
+    planned = run.planned_steps
     if (
         _predicts_noise(run)
         or not len(steps)
@@ -306,7 +312,7 @@ def undertrained(run: RunHistory) -> Detection | None:
         "does better. It is undertrained.",
         (run.evidence(SKILL_RAW, "above 1"),),
         confidence=0.99,
-        fix=Fix(STALLED) if found is not None and found.is_stalled else None,
+        fix=Fix(STALLED) if _gains_little(steps, skills) else None,
         severity=None if run.config is not None else "info",  # how long somebody else's loop is tried is a choice
     )
 

@@ -156,8 +156,12 @@ def test_images_of_another_loop_are_its_updates_times_those_of_a_step() -> None:
 
 @pytest.mark.parametrize(
     ("skills", "advice"),
-    [([each - 0.2 for each in LITTLE], "Train longer"), (NOTHING, "The skill gains so little")],
-    ids=["rises", "stays"],
+    [
+        ([each - 0.2 for each in LITTLE], "Train longer"),
+        ([-5.0, -4.5, -4.0, -3.5, -3.0, -2.5, -2.0, -1.5], "Train longer"),
+        (NOTHING, "The skill gains so little"),
+    ],
+    ids=["rises", "rises fast from far below", "stays"],
 )
 def test_only_a_run_that_still_learns_is_told_to_go_on(skills: list[float], advice: str) -> None:
     for config in (None, resolve(preset="digits", settings=DONE)):
