@@ -202,12 +202,15 @@ def model_problems(model: Model, size: int, classes: int | None) -> Iterator[str
             f"{len(model.widths) - 1} times: it must be a multiple of {stride}. Use {_nearest_multiples(size, stride)}."
         )
     for width in model.widths:
+        common = math.gcd(*model.widths)
+        divisors = [d for d in range(1, min(common, 512) + 1) if common % d == 0 and (d == 1 or d < min(model.widths))]
+        choice = f"Use one of {', '.join(map(str, divisors))}."
         if model.norm_groups < 1 or width % model.norm_groups:
-            common = math.gcd(*model.widths)
-            divisors = [d for d in range(1, min(common, 512) + 1) if common % d == 0]
+            yield f"model.norm_groups is {model.norm_groups}, which does not divide the width {width}. {choice}"
+        elif width == model.norm_groups > 1:
             yield (
-                f"model.norm_groups is {model.norm_groups}, which does not divide the width {width}. "
-                f"Use one of {', '.join(map(str, divisors))}."
+                f"model.norm_groups is {width}, as is a width: a norm of single channels removes the timestep, which is "
+                f"added to whole channels. {choice}"
             )
     if max(model.widths) > WIDEST_LEVEL:
         yield f"model.widths is {model.widths}; a level has at most {WIDEST_LEVEL:,} channels."

@@ -92,7 +92,7 @@ class Model:
     head_width: Positive[int] = 32
     """Channels per attention head."""
     norm_groups: Positive[int] = 32
-    """Groups of every group normalisation; must divide all widths."""
+    """Groups of every group normalisation; must divide all widths, and be smaller."""
     dropout: Share[float] = 0.0
     """Share of activations dropped inside residual blocks."""
     conditional: bool = False

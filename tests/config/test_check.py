@@ -53,6 +53,10 @@ REFUSED = [
     ({"model.widths": "64 -8 64"}, ["(64, -8, 64)"]),
     ({"model.norm_groups": 48}, ["model.norm_groups is 48", "does not divide the width 64", "Use one of 1, 2, 4, 8"]),
     ({"model.widths": "64 100 128"}, ["model.norm_groups is 32", "width 100", "Use one of 1, 2, 4."]),
+    (
+        {"model.widths": "32 64"},
+        ["model.norm_groups is 32, as is a width", "removes the timestep", "Use one of 1, 2, 4, 8, 16."],
+    ),
     ({"model.widths": "1000000000001", "model.attention": ""}, ["model.norm_groups is 32", "Use one of 1"]),
     ({"model.attention": "7"}, ["model.attention asks for 7 px", "32, 16, 8 px", "such as model.attention=8"]),
     (
