@@ -14,10 +14,10 @@ from rule_rows import Row, every_row, history_of
 from safelight.checks import (
     DATA_BLANK,
     FORWARD_WRONG,
-    SAMPLER_FINITE,
     LOSS_MSE,
     SAMPLE_PARAMETER_CHANGED,
     SAMPLE_PARAMETER_MOVED,
+    SAMPLER_FINITE,
     Check,
 )
 from safelight.config import Config
