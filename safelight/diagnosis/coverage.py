@@ -101,8 +101,8 @@ def _listed(names: list[str]) -> str:
 
 
 def _passed(recorded: Set[str], recorded_rows: Set[tuple[str, str, str]]) -> Set[str]:
-    """Arguments that were passed, or seen in the loop: readings that need nothing else are there."""
-    single = {row[2] for row in recorded_rows if " " not in row[2]}
+    """Arguments of `watch` that were passed, or seen in the loop: readings that need nothing else are there."""
+    single = {row[2] for row in recorded_rows if row[2].endswith("=") and " " not in row[2]}
     skill = any(name in recorded for name in (SKILL_RAW.name, SKILL_EMA.name))
     return single | (set(SKILL.split()) if skill else set[str]())
 

@@ -239,7 +239,7 @@ SKILLED = measured(skill__raw=([15, 31, 63], [0.1, 0.2, 0.3]))
         (SAMPLER_FINITE, SKILLED, ("sampler=",)),
         (SAMPLER_FINITE, checks(schedule__first=1.0, target__declared=0), ("data=", "sampler=")),
         (SAMPLER_FINITE, checks(schedule__first=1.0, data__lowest=-1.0), ("prediction=", "sampler=")),
-        (FORWARD_WRONG, checks(schedule__first=1.0, noise__count=8), ("x0", "x_t", "t")),
+        (FORWARD_WRONG, checks(schedule__first=1.0, noise__count=8), ("x0", "noise", "x_t", "t")),
     ],
 )
 def test_what_was_passed_is_not_advised_again(need: Any, recorded: Series, wanted: tuple[str, ...]) -> None:
