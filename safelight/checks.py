@@ -213,7 +213,8 @@ NONFINITE_LOSS_NUMBER = Check("finite/loss_number", "0 at a step at which the lo
 
 # A stream of steps: what comes again, and what comes at all.
 STREAM_DIFFERENT = Check("stream/different", "Number of different images so far.")
-STREAM_DRAWN = Check("stream/drawn", "Number of images drawn so far.")
+STREAM_DRAWN = Check("stream/drawn", "Number of images drawn in the steps that were looked at so far.")
+STREAM_PER_STEP = Check("stream/per_step", "Number of images of a step, on average over those that were looked at.")
 STREAM_TIMES_DRAWN = Check("stream/times_drawn", "Number of timesteps drawn so far.")
 STREAM_TIMES_GAP = Check("stream/times_gap", "Longest part of the schedule that was never drawn, as a share of it.")
 STREAM_TIMES_KINDS = Check("stream/times_kinds", "Number of different timesteps over that of uniform draws.")

@@ -65,7 +65,11 @@ def _head() -> list[str]:
 
 def _presets() -> list[str]:
     blocks = [block for name in PRESETS for block in _preset(name)]
-    return ["## Presets", "", "A preset is a set of settings that differ from the defaults.", "", *blocks]
+    about = (
+        "A preset is a set of settings that differ from the defaults. A network that is too small for its images stays "
+        "below a\nlinear filter, however long it is trained (LEA005): raise `model.widths` then."
+    )
+    return ["## Presets", "", about, "", *blocks]
 
 
 def _preset(name: str) -> list[str]:

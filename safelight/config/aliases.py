@@ -103,6 +103,7 @@ INSTEAD_OF_FLAG: dict[str, str] = {
         "--batch-size counts all images of one optimizer step here, over all micro-batches and processes: a batch of "
         "16 accumulated 4 times is --batch-size 64 --accumulate 4.",
     ),
+    "prefetch_factor": "Every thread of data.workers prepares one step ahead: --workers 4 is four steps ahead.",
     "amp": "Use --precision bf16, or --precision fp16 (with a loss scale) where the GPU has no bf16.",
     **dict.fromkeys(
         ("resume_from_checkpoint", "resume", "ckpt_path", "save_state"),

@@ -203,12 +203,15 @@ def model_problems(model: Model, size: int, classes: int | None) -> Iterator[str
         )
     for width in model.widths:
         if model.norm_groups < 1 or width % model.norm_groups:
-            common = math.gcd(*model.widths)
-            divisors = [d for d in range(1, min(common, 512) + 1) if common % d == 0]
             yield (
                 f"model.norm_groups is {model.norm_groups}, which does not divide the width {width}. "
-                f"Use one of {', '.join(map(str, divisors))}."
+                f"Use one of {_divisors(model)}."
             )
+    if set(model.widths) == {model.norm_groups} and model.norm_groups > 1:
+        yield (
+            f"model.norm_groups is {model.norm_groups}, as is every width: a norm of single channels removes the "
+            f"timestep, which is added to whole channels. Use one of {_divisors(model)}."
+        )
     if max(model.widths) > WIDEST_LEVEL:
         yield f"model.widths is {model.widths}; a level has at most {WIDEST_LEVEL:,} channels."
     sides = [size // 2**level for level in range(len(model.widths))]
@@ -227,6 +230,12 @@ def model_problems(model: Model, size: int, classes: int | None) -> Iterator[str
             )
     if model.conditional and classes == 0:
         yield "model.conditional is true, but the data has no labels. Put the images of each class in a subfolder."
+
+
+def _divisors(model: Model) -> str:
+    common = math.gcd(*model.widths)
+    divisors = [each for each in range(1, min(common, 512) + 1) if common % each == 0]
+    return ", ".join(str(each) for each in divisors if each == 1 or {each} != set(model.widths))
 
 
 def _nearest_multiples(number: int, factor: int) -> str:

@@ -61,8 +61,8 @@ class Data:
     """Share of the images kept out of training, chosen by content: copies of one picture stay together. They show
     whether the model generalises. Unset: 5 % of sets of 400 images and more; 0: train on all."""
     workers: NotNegative[int | None] = None
-    """Threads that prepare batches ahead of the step; 0 prepares each one when it is needed. Unset: 0 on a CPU,
-    where they would take its cores, and 2 with a GPU."""
+    """Threads that prepare batches, one step ahead per thread; 0 prepares each one when it is needed. Unset: 0 on a
+    CPU, where they would take its cores, and 2 with a GPU."""
     cache: str | None = None
     """Folder of prepared images; unset: $SAFELIGHT_CACHE, or safelight in the user's cache folder."""
     scan_workers: Positive[int | None] = None
@@ -92,7 +92,7 @@ class Model:
     head_width: Positive[int] = 32
     """Channels per attention head."""
     norm_groups: Positive[int] = 32
-    """Groups of every group normalisation; must divide all widths."""
+    """Groups of every group normalisation; must divide all widths, and not be all of them."""
     dropout: Share[float] = 0.0
     """Share of activations dropped inside residual blocks."""
     conditional: bool = False

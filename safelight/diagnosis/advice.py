@@ -32,4 +32,5 @@ PLAIN = {
 def for_other_loop(fix: Fix) -> Fix:
     """Without settings, and in words that every loop has."""
     text = re.sub("|".join(map(re.escape, PLAIN)), lambda match: PLAIN[match[0]], fix.text)
-    return replace(fix, text=text[:1].upper() + text[1:], set={})
+    begins_with_code = text[:1] == fix.text[:1]  # such as torch.no_grad(): not a setting that became words
+    return replace(fix, text=text if begins_with_code else text[:1].upper() + text[1:], set={})

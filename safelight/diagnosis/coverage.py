@@ -100,20 +100,30 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def _passed(recorded: Set[str], recorded_rows: Set[tuple[str, str, str]]) -> Set[str]:
+    """Arguments of `watch` that were passed, or seen in the loop: readings that need nothing else are there."""
+    single = {row[2] for row in recorded_rows if row[2].endswith("=") and " " not in row[2]}
+    skill = any(name in recorded for name in (SKILL_RAW.name, SKILL_EMA.name))
+    return single | (set(SKILL.split()) if skill else set[str]())
+
+
 def _arguments(names: Sequence[str], recorded: Set[str], recorded_rows: Set[tuple[str, str, str]]) -> tuple[str, ...]:
-    """What makes these readings possible; nothing where only our own runs have one of them, or where others of its kind
-    were recorded (`recorded_rows`, the rows of those): then it lacks for another reason than an argument."""
+    """What makes these readings possible, without what was passed; nothing where only our own runs have one of them, or
+    where others of its kind were recorded (`recorded_rows`, the rows of those): then it lacks for another reason than
+    an argument."""
     found: list[str] = []
+    passed = _passed(recorded, recorded_rows)
     for name in names:
         if name in PASSED_FOR_SIGNALS:
-            return tuple(PASSED_FOR_SIGNALS[name].split())
+            found += PASSED_FOR_SIGNALS[name].split()
+            break
         row = next((row for row in PASSED if _belongs(name, row)), None)
         if row is None or row in recorded_rows:
             return ()
         if row[0] == "schedule" and name_of(FORWARD_WRONG) in recorded:
             return ()  # the process is known: it has no table
         found += row[2].split()
-    return tuple(dict.fromkeys(found))
+    return tuple(each for each in dict.fromkeys(found) if each not in passed)
 
 
 def _belongs(name: str, row: tuple[str, str, str]) -> bool:
@@ -150,6 +160,8 @@ def _inability(rule: Rule, run: RunHistory) -> str | None:
     if run.spacing is not None and rule.logs is None:
         return NO_LOG
     few = next((few for need in rule.needs if (few := _too_few(need, run)) is not None), None)
+    if few is None and rule.unable is not None:
+        few = rule.unable(run)
     if few is not None or run.spacing is None or rule.logs is None:
         return few
     return rule.logs.lacking(run.spacing)

@@ -35,6 +35,7 @@ class Detection:
 
 Detector = Callable[[RunHistory], Detection | None]
 CONFIG = "config"
+UNPRINTED = ("detect", "logs", "unable")  # fields of a rule that are no text
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ class Rule:
     """What an error leaves behind: while this is found, the error that explains it stays open, though it ended."""
     logs: LogNeed | None = None
     """What it needs of a log that we did not write; None: no log can tell."""
+    unable: Callable[[RunHistory], str | None] | None = None
+    """Why it cannot look though all it needs was recorded; None: nothing more is needed."""
 
     def find(self, run: RunHistory) -> Finding | None:
         detection = self.detect(run)
@@ -118,7 +121,7 @@ class Rule:
 
     def to_json(self) -> dict[str, Any]:
         """All but what detects it; needs by the names that are recorded."""
-        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("detect", "logs")}
+        page = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in UNPRINTED}
         needs = [list(map(needed, need)) if isinstance(need, tuple) else needed(need) for need in self.needs]
         return page | {
             "needs": needs,
@@ -142,6 +145,7 @@ class Page(TypedDict, total=False):
     explained_by: str
     is_damage: bool
     logs: LogNeed | None
+    unable: Callable[[RunHistory], str | None] | None
 
 
 def error_rule(code: str, cause: str, title: str, **page: Unpack[Page]) -> Rule:

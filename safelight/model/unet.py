@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,9 @@ from safelight.keys import derive_seed
 from safelight.model.calls import call_model
 
 # diffusers takes 4 s to import, by whichever door: it is imported where it is needed.
+
+
+INITIALISATIONS = ("xavier", "kaiming", "default")
 
 
 def build_unet(model: Model, *, image_size: int, channels: int, classes: int, seed: int) -> nn.Module:
@@ -60,17 +63,28 @@ def build_unet(model: Model, *, image_size: int, channels: int, classes: int, se
     return unet
 
 
-def initialise(model: nn.Module, how: str) -> None:
+def initialise(model: nn.Module, how: str, *, zero_last: bool = False) -> None:
     """Convolutions and linear layers of any model, in place: `xavier` or `kaiming` (uniform), biases 0; `default`
-    leaves them as they are."""
-    for layer in model.modules() if how != "default" else ():
-        if isinstance(layer, nn.Linear | _ConvNd):
-            if how == "xavier":
-                nn.init.xavier_uniform_(layer.weight)
-            else:
-                nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+    leaves them as they are. `zero_last`: the last of them is 0, so that the first output is 0."""
+    if how not in INITIALISATIONS:
+        raise UsageError(f"Weights cannot be initialised by {how!r}. Use {', '.join(INITIALISATIONS[:-1])} or default.")
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | _ConvNd)]
+    for layer in layers if how != "default" else ():
+        if how == "xavier":
+            nn.init.xavier_uniform_(layer.weight)
+        else:
+            nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu")
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+    if zero_last:
+        _zero_last(model, layers)
+
+
+def _zero_last(model: nn.Module, layers: Sequence[nn.Module]) -> None:
+    if not layers:
+        raise UsageError(f"The model {type(model).__name__} has no convolution or linear layer that could be zeroed.")
+    for parameter in layers[-1].parameters():
+        nn.init.zeros_(parameter)
 
 
 def predict(model: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:

@@ -50,6 +50,7 @@ class DrawHistory:
         self._last: dict[str, np.ndarray] = {}
         self._images: set[float] = set()
         self._images_drawn = 0
+        self._looked_images, self._looked_steps = 0, 0  # however many are remembered
         self._places_drawn = np.zeros(PLACES, np.int64)
         self._lowest, self._highest = np.inf, -np.inf
         self._different_times: set[float] = set()
@@ -69,9 +70,8 @@ class DrawHistory:
                 last, self._last[name] = self._last.get(name), vectors[name]
                 readings[checks.STREAM_AGAIN[name]] = self._is_repeated(name, vectors[name])
                 readings[checks.STREAM_ALIKE[name]] = float(last is not None and np.array_equal(last, vectors[name]))
-        if "images" in vectors and len(self._images) < MAX_FINGERPRINTS:
-            self._images.update(vectors["images"].astype(np.float32).tolist())
-            self._images_drawn += len(vectors["images"])
+        if "images" in vectors:
+            self._add_images(vectors["images"])
         if "times" in vectors:
             self._is_noised |= "noise" in vectors
             readings |= self._add_times(vectors["times"])
@@ -83,6 +83,13 @@ class DrawHistory:
         if self._steps & (self._steps - 1) == 0 or self._steps % every == 0:
             readings |= self._counts()
         return readings
+
+    def _add_images(self, images: np.ndarray) -> None:
+        self._looked_images += len(images)
+        self._looked_steps += 1
+        if len(self._images) < MAX_FINGERPRINTS:
+            self._images.update(images.astype(np.float32).tolist())
+            self._images_drawn += len(images)
 
     def _is_repeated(self, name: str, values: np.ndarray) -> float:
         hashes, fingerprint = self._hashes.setdefault(name, set()), hash(values.astype(np.float32).tobytes())
@@ -136,6 +143,7 @@ class DrawHistory:
         if self._images_drawn:
             readings[checks.STREAM_DIFFERENT] = float(len(self._images))
             readings[checks.STREAM_DRAWN] = float(self._images_drawn)
+            readings[checks.STREAM_PER_STEP] = self._looked_images / self._looked_steps
         if self._labels:
             counts = np.array(list(self._labels.values()), np.float64)
             readings[checks.STREAM_LABELS_KINDS] = float(len(counts))

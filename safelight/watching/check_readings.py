@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from safelight import checks
 from safelight.checks import Check
+from safelight.diagnosis.rules.sampler import FEWEST_CALLS
 from safelight.diagnosis.run_history import name_of
 from safelight.watching.check_report import Row, state_of
 
@@ -13,7 +14,7 @@ TINY = 1e-12
 
 # (part, name, reading, healthy range); the row is shown where the reading is there.
 READINGS: tuple[tuple[str, str, Check, str], ...] = (
-    ("output", "error over that of predicting 0", checks.LOSS_MSE, "untrained: about 1"),
+    ("output", "error over that of predicting 0", checks.LOSS_MSE, "untrained about 1, always below 2"),
     ("output", "randomness in evaluation mode", checks.NETWORK_RANDOM, "0"),
     ("gradients", "share of parameters with a gradient", checks.NETWORK_REACHED, "1"),
     ("gradients", "largest share of dead units", checks.NETWORK_SILENT, "below 0.5"),
@@ -31,7 +32,7 @@ READINGS: tuple[tuple[str, str, Check, str], ...] = (
     ("images", "highest", checks.DATA_HIGHEST, "1"),
     ("images", "mean", checks.DATA_MEAN, ""),
     ("images", "standard deviation", checks.DATA_STD, ""),
-    ("samples", "error with a network that knows the answer", checks.SAMPLER_ERROR, ""),
+    ("samples", "error with a network that knows the answer", checks.SAMPLER_LEFT, f"below {checks.SAMPLER_LIMIT}"),
     ("samples", "calls of the network", checks.SAMPLER_CALLS, ""),
     ("optimizer", "learning rate", checks.OPTIMIZER_RATE, ""),
     ("optimizer", "share of parameters it lacks", checks.OPTIMIZER_MISSING, "0"),
@@ -58,8 +59,9 @@ def rows_of_readings(first: Callable[[Check], float | None]) -> list[Row]:
         note = f"healthy: {usual}" if usual else ""
         dead = check == checks.NETWORK_REACHED and value == 0
         note = "the output has no gradient: look for detach() and no_grad() in the forward pass" if dead else note
-        # An error says little: a trained network has less, a target with a mean more.
-        state = "finding" if dead else state_of(value, "" if check == checks.LOSS_MSE else usual)
+        if check == checks.SAMPLER_LEFT and (first(checks.SAMPLER_CALLS) or FEWEST_CALLS) < FEWEST_CALLS:
+            usual, note = "", f"not judged: fewer than {FEWEST_CALLS} calls"
+        state = "finding" if dead else state_of(value, usual)
         proof = tuple(name_of(each) for each in (check, *ALSO.get(check, ())))
         rows.append(Row(part, name, value, state, note, proof))
     return rows

@@ -36,8 +36,8 @@ class Outputs:
     shape: tuple[int, ...] = ()
     wanted: tuple[int, ...] = ()
     statistics: dict[str, float] = field(default_factory=dict)
-    by_timestep: list[tuple[float, float, float, float]] = field(default_factory=list)
-    """(t, mean, standard deviation, change from the first over its length)."""
+    by_timestep: list[tuple[float, float, float, float, float]] = field(default_factory=list)
+    """(t, mean, standard deviation, change from the first over its length, error over that of predicting 0)."""
     samples: dict[str, float] = field(default_factory=dict)
     failed: str = ""
     """Why the sampler gave none."""
@@ -59,7 +59,8 @@ def observe_outputs(network: nn.Module, trial: Trial, sampler: Callable[..., Any
             apart = (
                 float((answer - first).norm() / first.norm().clamp(min=TINY)) if first.any() else float(answer.norm())
             )
-            found.by_timestep.append((float(told[0]), float(answer.mean()), _deviation(answer), apart))
+            error = _error_at(network, trial, place)
+            found.by_timestep.append((float(told[0]), float(answer.mean()), _deviation(answer), apart, error))
         if sampler is not None:
             noise = torch.randn((SAMPLES, *trial.images.shape[1:]), generator=trial.draw).to(trial.images.device)
             try:
@@ -67,6 +68,15 @@ def observe_outputs(network: nn.Module, trial: Trial, sampler: Callable[..., Any
             except Exception as error:  # whatever a foreign sampler does
                 found.failed = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
     return found
+
+
+def _error_at(network: nn.Module, trial: Trial, place: float) -> float:
+    """Of images with the noise of that timestep: the mean squared error over that of a model that predicts 0."""
+    noised = trial.noised_at(place)
+    answer, target = trial.answer(network, noised.shown, noised.told, trial.labels).float(), noised.target.float()
+    if answer.shape != target.shape:
+        return math.nan
+    return float((answer - target).square().mean() / target.square().mean().clamp(min=TINY))
 
 
 def _statistics(values: Tensor) -> dict[str, float]:
@@ -156,8 +166,12 @@ def _gradient_rows(readings: Series) -> list[Row]:
 
 def _timestep_rows(outputs: Outputs) -> list[Row]:
     return [
-        Row("timesteps", f"output at t = {t:.6g}", f"mean {mean:.3g}, deviation {deviation:.3g}, change {apart:.3g}")
-        for t, mean, deviation, apart in outputs.by_timestep
+        Row(
+            "timesteps",
+            f"output at t = {t:.6g}",
+            f"mean {mean:.3g}, deviation {deviation:.3g}, change {apart:.3g}, error {error:.3g} of predicting 0",
+        )
+        for t, mean, deviation, apart, error in outputs.by_timestep
     ]
 
 

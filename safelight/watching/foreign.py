@@ -63,6 +63,11 @@ def refuse_sharded(model: nn.Module) -> None:
         )
 
 
+def is_function(ema: Any) -> bool:
+    """Whether it returns an EMA, or None while none is known, and is none itself."""
+    return callable(ema) and not isinstance(ema, nn.Module) and not hasattr(ema, "shadow_params")
+
+
 def ema_of(ema: Any, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> list[Tensor] | None:
     """The EMA weights in the order of `named_parameters`, as they are now; None if they cannot be matched. Of sharded
     ones, the pieces of this process.
@@ -71,8 +76,7 @@ def ema_of(ema: Any, named_parameters: Sequence[tuple[str, nn.Parameter]]) -> li
     (.shadow_params), a mapping by name, a list in the same order, and a function that returns one of these, or None
     while none is known.
     """
-    if callable(ema) and not isinstance(ema, nn.Module) and not hasattr(ema, "shadow_params"):
-        ema = ema()
+    ema = ema() if is_function(ema) else ema
     shadows = getattr(ema, "shadow_params", None) or (ema if isinstance(ema, list | tuple) else None)
     if shadows is not None:
         return _matching(list(shadows), named_parameters)

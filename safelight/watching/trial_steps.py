@@ -74,11 +74,19 @@ class Trial:
 
     def noised(self) -> Noised:
         """With timesteps spread over the schedule; without one, with a variance-preserving cosine."""
-        x0, count = self.images, len(self.images)
+        count = len(self.images)
         places = (torch.arange(count) + torch.rand(count, generator=self.draw)) / count
         whole = (places * self.timesteps).long().clamp(max=self.timesteps - 1)
-        t = (whole if self.declared.continuous is None else self.times(places)).to(x0.device)
-        noise = torch.randn(x0.shape, generator=self.draw).to(x0.device)
+        return self._noised(places, whole if self.declared.continuous is None else self.times(places), self.draw)
+
+    def noised_at(self, place: float) -> Noised:
+        """With one timestep, at a share of the way to the most noise; the same noise every time."""
+        places = torch.full((len(self.images),), place)
+        return self._noised(places, self.times(places), torch.Generator().manual_seed(0))
+
+    def _noised(self, places: Tensor, t: Tensor, draw: torch.Generator) -> Noised:
+        x0, t = self.images, t.to(self.images.device)
+        noise = torch.randn(x0.shape, generator=draw).to(x0.device)
         coefficients = self.declared.coefficients(t, x0)
         angle = per_sample(places.to(x0) * torch.pi / 2, x0)
         a, s = coefficients if coefficients is not None else (angle.cos(), angle.sin())

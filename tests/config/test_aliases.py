@@ -63,6 +63,7 @@ def test_names_and_values(name: str, word: str, key: str | None, value: str | No
         ("max_grad_norm", r"It is the setting 'clipping\.limit' here"),
         ("gradient_accumulation_steps", "accumulated 4 times"),
         ("use_ema", "always kept"),
+        ("prefetch_factor", "one step ahead"),
         ("stepps", r"Did you mean 'steps'"),
     ],
 )

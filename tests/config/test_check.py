@@ -53,6 +53,10 @@ REFUSED = [
     ({"model.widths": "64 -8 64"}, ["(64, -8, 64)"]),
     ({"model.norm_groups": 48}, ["model.norm_groups is 48", "does not divide the width 64", "Use one of 1, 2, 4, 8"]),
     ({"model.widths": "64 100 128"}, ["model.norm_groups is 32", "width 100", "Use one of 1, 2, 4."]),
+    (
+        {"model.widths": "32 32"},
+        ["model.norm_groups is 32, as is every width", "removes the timestep", "Use one of 1, 2, 4, 8, 16."],
+    ),
     ({"model.widths": "1000000000001", "model.attention": ""}, ["model.norm_groups is 32", "Use one of 1"]),
     ({"model.attention": "7"}, ["model.attention asks for 7 px", "32, 16, 8 px", "such as model.attention=8"]),
     (
@@ -100,6 +104,7 @@ HEALTHY = [
     {"model.attention": ""},
     {"model.attention": "32 16 8"},
     {"model.norm_groups": 1},
+    {"model.widths": "32 64", "model.attention": ""},  # in one of them the timestep arrives
     {"model.conditional": True},
     {"train.accumulate": 64},
     {"train.accumulate": "auto"},

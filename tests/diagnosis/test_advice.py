@@ -18,6 +18,7 @@ from safelight.diagnosis.rules import RULES
             "Return to the last good checkpoint, lower the learning rate, lengthen the warm-up.",
         ),
         ("optimizer.weight_decay 0.01 or less.", "A weight decay of 0.01 or less."),
+        ("torch.no_grad() around it, or optimizer.lr 0.", "torch.no_grad() around it, or the learning rate 0."),
         ("Shuffle the images.", "Shuffle the images."),
     ],
 )

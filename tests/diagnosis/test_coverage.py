@@ -11,7 +11,15 @@ import pytest
 from histories import HEALTHY, LABELS, Series, checks, measured
 from rule_rows import Row, every_row, history_of
 
-from safelight.checks import DATA_BLANK, LOSS_MSE, SAMPLE_PARAMETER_CHANGED, SAMPLE_PARAMETER_MOVED, Check
+from safelight.checks import (
+    DATA_BLANK,
+    FORWARD_WRONG,
+    LOSS_MSE,
+    SAMPLE_PARAMETER_CHANGED,
+    SAMPLE_PARAMETER_MOVED,
+    SAMPLER_FINITE,
+    Check,
+)
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.diagnosis.coverage import coverage
@@ -234,6 +242,26 @@ def test_only_what_was_not_passed_is_advised(recorded: Series, advice: str) -> N
     found = coverage(RunHistory(InMemoryReadings(recorded)), rules).advice()
     assert found is not None
     assert found.words().partition(", and ")[0] == advice
+
+
+SKILLED = measured(skill__raw=([15, 31, 63], [0.1, 0.2, 0.3]))
+
+
+@pytest.mark.parametrize(
+    ("need", "recorded", "wanted"),
+    [
+        (SKILL_EMA, SKILLED, ("ema=",)),
+        (SAMPLER_FINITE, {}, ("process=", "prediction=", "data=", "sampler=")),
+        (SAMPLER_FINITE, SKILLED, ("sampler=",)),
+        (SAMPLER_FINITE, checks(schedule__first=1.0, target__declared=0), ("data=", "sampler=")),
+        (SAMPLER_FINITE, checks(schedule__first=1.0, data__lowest=-1.0), ("prediction=", "sampler=")),
+        (FORWARD_WRONG, checks(schedule__first=1.0, noise__count=8), ("x0", "noise", "x_t", "t")),
+    ],
+)
+def test_what_was_passed_is_not_advised_again(need: Any, recorded: Series, wanted: tuple[str, ...]) -> None:
+    advice = coverage(RunHistory(InMemoryReadings(recorded)), (rule_with(need),)).advice()
+    assert advice is not None
+    assert advice.arguments == wanted
 
 
 def test_what_lacks_beside_others_of_its_kind_is_not_advised() -> None:

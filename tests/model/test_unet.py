@@ -27,6 +27,7 @@ from safelight.model.unet import (
     add_spectral_norm,
     build_unet,
     checkpoint_blocks,
+    initialise,
     load_pipeline_unet,
     predict,
 )
@@ -461,3 +462,25 @@ def test_how_weights_begin(how: Any) -> None:
     fans = unet.conv_in.weight[0].numel(), unet.conv_in.weight[:, 0].numel()  # pyright: ignore[reportIndexIssue]
     wanted = {"xavier": (6 / sum(fans)) ** 0.5, "kaiming": (6 / fans[0]) ** 0.5}
     assert how == "default" or bound == pytest.approx(wanted[how], rel=0.1)
+
+
+@pytest.mark.parametrize("how", ["xavier", "kaiming", "default"])
+def test_the_last_layer_of_any_model_may_begin_at_zero(how: str) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.SiLU(), nn.Sequential(nn.Conv2d(4, 1, 3)), nn.SiLU())
+    nn.init.ones_(model[2][0].bias)
+    initialise(model, how, zero_last=True)
+    assert not any(each.any() for each in model[2].parameters())
+    assert model[0].weight.any()
+
+
+def test_a_model_without_layers_has_no_last_one() -> None:
+    with pytest.raises(UsageError, match="no convolution or linear layer"):
+        initialise(nn.Sequential(nn.SiLU()), "xavier", zero_last=True)
+
+
+def test_an_unknown_way_to_initialise_is_refused() -> None:
+    model = nn.Linear(2, 2)
+    before = model.weight.clone()
+    with pytest.raises(UsageError, match=r"'foo'.*xavier, kaiming or default"):
+        initialise(model, "foo")
+    assert torch.equal(model.weight, before)

@@ -127,6 +127,15 @@ def test_different_images_are_counted() -> None:
     assert (readings["stream/different"], readings["stream/drawn"]) == (8, 64)
 
 
+def test_images_of_a_step_are_counted_beyond_what_is_remembered() -> None:
+    stream, readings = DrawHistory(1000), dict[str, float]()
+    for step in range(16):
+        images = np.arange(1024, dtype=np.float32)[: 1024 if step % 4 else 512] + 1024 * step
+        readings |= stream.add_step(images=images)
+    assert readings["stream/per_step"] == (12 * 1024 + 4 * 512) / 16
+    assert readings["stream/drawn"] < 16 * 512
+
+
 def test_counts_are_told_now_and_then_only() -> None:
     stream = DrawHistory(1000)
     readings = [step for step in range(40) if "stream/times_drawn" in stream.add_step(times=np.arange(8.0) + step)]

@@ -43,12 +43,23 @@ def test_a_network_without_gradients_is_a_finding() -> None:
         (checks.NETWORK_TIME_RESPONSE, 0.0, "outside"),
         (checks.SCHEDULE_LAST, 0.005, "ok"),
         (checks.LOSS_MSE, 0.3, "ok"),
+        (checks.LOSS_MSE, 1.2, "ok"),
+        (checks.LOSS_MSE, 3.296, "outside"),
+        (checks.SAMPLER_LEFT, 0.54, "outside"),
+        (checks.SAMPLER_LEFT, 1e-6, "ok"),
         (checks.LOSS_MSE, float("inf"), "outside"),
     ],
 )
 def test_ok_is_finite_and_as_healthy_as_the_text_beside_it(reading: Check, value: float, state: str) -> None:
     [row] = rows_of_readings({reading: value}.get)
     assert row.state == state
+
+
+def test_a_sampler_of_few_calls_is_not_judged_by_its_error() -> None:
+    for calls, state in ((4.0, "ok"), (5.0, "outside")):
+        rows = rows_of_readings({checks.SAMPLER_LEFT: 0.3, checks.SAMPLER_CALLS: calls}.get)
+        assert rows[0].state == state
+        assert "check/sampler/left" in rows[0].readings
 
 
 def test_every_healthy_range_can_be_read() -> None:

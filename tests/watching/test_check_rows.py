@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -38,10 +39,34 @@ def trial() -> Trial:
 def test_outputs_by_timestep_are_those_of_the_model() -> None:
     model = Times()
     found = observe_outputs(model, trial(), None)
-    assert [(t, mean) for t, mean, _, _ in found.by_timestep] == [(0, 0), (10, 10), (50, 50), (90, 90), (99, 99)]
+    assert [(t, mean) for t, mean, *_ in found.by_timestep] == [(0, 0), (10, 10), (50, 50), (90, 90), (99, 99)]
     assert found.shape == found.wanted == (4, 3)
     assert not any(model.modes)
     assert model.training
+
+
+class Exact(nn.Module):
+    """The noise, where the images are 0; only half of it at timesteps of 50 and more."""
+
+    def forward(self, x: Tensor, t: Tensor, labels: Tensor | None = None) -> Tensor:
+        spread = (1 - ALPHAS[t]).sqrt().to(x)[:, None]
+        return x / spread * torch.where(t < 50, 1.0, 0.5)[:, None]
+
+
+def test_the_error_at_a_timestep_is_that_of_images_with_its_noise() -> None:
+    found = observe_outputs(Exact(), trial(), None)
+    errors = [error for *_, error in found.by_timestep]
+    assert errors[:2] == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert errors[2:] == pytest.approx([0.25] * 3)
+    shown = [row.value for row in rows_of({}, found, "no room", {}) if row.name.startswith("output at t = 90")]
+    assert str(shown[0]).endswith("error 0.25 of predicting 0")
+
+
+def test_looking_at_outputs_does_not_move_the_draws_of_the_trial() -> None:
+    one, other = trial(), trial()
+    observe_outputs(Times(), one, None)
+    other.noised()
+    assert torch.equal(one.noised().noise, other.noised().noise)
 
 
 def test_samples_are_those_of_the_sampler_and_a_failure_is_said() -> None:

@@ -10,6 +10,7 @@ from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import CONFIG, Detection, Several, error_rule, warning_rule
 from safelight.diagnosis.run_history import RunHistory, running_median, stays_at_first
+from safelight.diagnosis.vanishing import CURE, VANISHED_RATIO, or_vanishes, weakest_part
 from safelight.vocabulary import (
     GRADIENT_PART,
     LEARNING_RATE,
@@ -35,12 +36,20 @@ STUCK: Table = (
     (24_000, 150, 0.36),
     (60_000, 300, 0.5),
 )  # v and x0: healthy ones had 0.74 after 25,600
-FOREIGN: Table = ((60_000, 500, 0.0),)  # for loops that are not ours, with networks of any kind; not measured
+# Loops that are not ours have networks and rates of any kind, and skill alone says little: 18 small healthy ones had
+# -2.2 to 1.2 after 60,000 images. Their error was 0.05 to 0.69 of that of a model which predicts 0; 0.95 and more in
+# five that learnt nothing. Weights grew up to 2.3 times in healthy ones, 33 and 74 times where a rate had broken them.
+FOREIGN: Table = ((60_000, 500, 0.0),)
+FOREIGN_ERROR_SHARE, ERRORS = 0.9, 16
+FOREIGN_GROWN = 4.0
 ENDED_LOSS_SHARE = 0.7  # at the end of a run: just below those 0.74
 GROWN = 1.5  # norm of a part's weights over its first; 1.36 at most in healthy runs, 1.78 and more in broken ones
 SMALL_UPDATE = 1.2e-3  # of the weights: median over the parts, where they are long; healthy runs have 0.0023 to 0.009
-# Smallest gradient of a part over the largest, each for its weights; 1.4e-4 and more in healthy runs
-VANISHED_RATIO = 1e-5
+LONGER = "Train longer: raise train.steps."
+STALLED = (
+    "The skill gains so little that twice as many steps would leave it below a linear filter: compare optimizer.lr and "
+    "the loss with a loop that learns, or raise model.widths, before you raise train.steps."
+)
 DAMAGE = (
     "data.nonfinite data.blank data.shifted data.same-batch scale. conditioning. schedule. forward. timesteps. target. "
     "loss. model. optimizer. lr. mode. precision. clipping. accumulation. distributed.drift distributed.same-noise "
@@ -77,8 +86,8 @@ def learning(run: RunHistory) -> Learning | None:
     steps, skills = run.series(SKILL_RAW)
     if len(steps) < LOOKS or steps[-1] < UPDATES:
         return None
-    drawn = run.config.train.batch_size * (int(steps[-1]) + 1) if run.config else run.latest(checks.STREAM_DRAWN, 0.0)
-    return Learning(steps[LOOKS - 1 :], running_median(skills, LOOKS), int(drawn))
+    batch = run.config.train.batch_size if run.config else run.latest(checks.STREAM_PER_STEP, 0.0)
+    return Learning(steps[LOOKS - 1 :], running_median(skills, LOOKS), int(batch * (int(steps[-1]) + 1)))
 
 
 def slow(run: RunHistory, own: Table = SLOW_LOSSES) -> Learning | None:
@@ -86,8 +95,25 @@ def slow(run: RunHistory, own: Table = SLOW_LOSSES) -> Learning | None:
     found, table = learning(run), FOREIGN if run.config is None else own
     if found is None or (run.config is not None and run.config.model.init is not None):
         return None  # fine-tuning
+    if run.config is None and not _is_unlearnt(run):
+        return None
     due = [skill for images, updates, skill in table if found.images >= images and found.step >= updates]
     return found if due and float(found.skills.max()) < max(due) else None
+
+
+def _is_unlearnt(run: RunHistory) -> bool:
+    """Whether the newest errors are those of a model that always predicts 0, or worse."""
+    steps, errors = (each[-ERRORS:] for each in run.series(checks.LOSS_MSE))
+    zeros = run.at(checks.LOSS_ZERO_MSE, steps)
+    return len(steps) == ERRORS and bool(np.median(errors / np.maximum(zeros, 1e-12)) > FOREIGN_ERROR_SHARE)
+
+
+def too_early(run: RunHistory) -> str | None:
+    """Why no skill can be judged yet."""
+    found, (images, updates, _) = learning(run), (FOREIGN if run.config is None else STUCK)[0]
+    if found is None or (found.images >= images and found.step >= updates):
+        return None
+    return f"needs {images:,} images and {updates:,} updates; there were {found.images:,} and {found.step + 1:,}"
 
 
 def stuck(run: RunHistory) -> Learning | None:
@@ -131,25 +157,15 @@ def _growth(run: RunHistory) -> tuple[str, float]:
     return max(grown.items(), key=lambda pair: pair[1], default=("", 1.0))
 
 
+def _has_grown(run: RunHistory) -> bool:
+    return _growth(run)[1] >= (FOREIGN_GROWN if run.config is None else GROWN)
+
+
 def _updates(run: RunHistory) -> float:
     """The length of updates over that of the weights, as it is where it is the largest; the median over the parts."""
     ratios = [run.numbers(f"{UPDATE_RATIO.name}/{part}") for part in run.parts(UPDATE_RATIO)]
     quantiles = [float(np.quantile(each, 0.9)) for each in ratios if len(each) > 1]
     return float(np.median(quantiles)) if quantiles else np.nan
-
-
-def _vanishing(run: RunHistory) -> tuple[str, float]:
-    """The part with the smallest gradient for its weights, and that over the largest; of the later half of the run.
-    Rows of an embedding get gradients only where they are used: embeddings are left out."""
-    sizes: dict[str, float] = {}
-    for part in run.parts(GRADIENT_PART):
-        norms, weights = (run.numbers(f"{family.name}/{part}") for family in (GRADIENT_PART, WEIGHT_NORM))
-        if "emb" not in part and len(norms) > 1 and len(weights) and weights[-1] > 0:
-            sizes[part] = float(np.median(norms[len(norms) // 2 :]) / weights[-1])
-    if len(sizes) < 2 or not max(sizes.values()) > 0:
-        return "", 1.0
-    part = min(sizes, key=lambda each: sizes[each])
-    return part, sizes[part] / max(sizes.values())
 
 
 def _facts(found: Learning) -> tuple[str, Evidence]:
@@ -166,7 +182,7 @@ def _facts(found: Learning) -> tuple[str, Evidence]:
 def broken_weights(run: RunHistory) -> Detection | None:
     """The rate was too high at first: weights grew, and what is left of the network learns no more."""
     found, (part, times) = slow(run), _growth(run)
-    if found is None or times < GROWN:
+    if found is None or not _has_grown(run):
         return None
     words, evidence = _facts(found)
     rate = float(run.numbers(LEARNING_RATE).max(initial=0.0))
@@ -187,7 +203,7 @@ def broken_weights(run: RunHistory) -> Detection | None:
 def short_updates(run: RunHistory) -> Detection | None:
     """Slower than every healthy run, by updates that are too short."""
     found, size = slow(run), _updates(run)
-    if found is None or not 0 < size < SMALL_UPDATE or _growth(run)[1] >= GROWN:
+    if found is None or not 0 < size < SMALL_UPDATE or _has_grown(run):
         return None
     words, evidence = _facts(found)
     rate = float(run.numbers(LEARNING_RATE).max(initial=0.0))
@@ -229,8 +245,10 @@ def stays_by_short_updates(run: RunHistory) -> Detection | None:
 
 
 def vanishing(run: RunHistory) -> Detection | None:
-    found, (part, share) = slow(run), _vanishing(run)
-    if found is None or not share < VANISHED_RATIO or _growth(run)[1] >= GROWN or _updates(run) < SMALL_UPDATE:
+    found, (part, share) = slow(run), weakest_part(run)
+    if found is None or not share < VANISHED_RATIO or _has_grown(run):
+        return None
+    if run.config is not None and _updates(run) < SMALL_UPDATE:
         return None
     words, evidence = _facts(found)
     return Detection(
@@ -246,9 +264,9 @@ def vanishing(run: RunHistory) -> Detection | None:
 def too_small(run: RunHistory) -> Detection | None:
     """Nothing is wrong with its updates, and it stays where it is, on trained and on held-out images alike."""
     found, size = stuck(run), _updates(run)
-    if found is None or not size >= SMALL_UPDATE:
+    if found is None or run.config is None or not size >= SMALL_UPDATE:
         return None
-    if _growth(run)[1] >= GROWN or _vanishing(run)[1] < VANISHED_RATIO:
+    if _has_grown(run) or weakest_part(run)[1] < VANISHED_RATIO:
         return None
     words, evidence = _facts(found)
     half = found.steps[len(found.steps) // 2]
@@ -270,6 +288,12 @@ def nothing_learnt(run: RunHistory) -> Detection | None:
     return Detection(0, f"The model learns nothing, or far too slowly: {words}.", (evidence,), confidence=0.95)
 
 
+def _gains_little(steps: np.ndarray, skills: np.ndarray) -> bool:
+    """Whether a run twice as long would still be below a linear filter, with a margin of two: by its later half."""
+    gained = float(skills[-1] - np.interp(steps[-1] / 2, steps, skills))
+    return len(steps) >= LOOKS and float(skills[-1]) + 2 * gained < 1
+
+
 def undertrained(run: RunHistory) -> Detection | None:
     """At the end of a run, where nothing else explains it."""
     steps, skills = run.series(SKILL_RAW)
@@ -288,6 +312,7 @@ def undertrained(run: RunHistory) -> Detection | None:
         "does better. It is undertrained.",
         (run.evidence(SKILL_RAW, "above 1"),),
         confidence=0.99,
+        fix=Fix(STALLED) if _gains_little(steps, skills) else None,
         severity=None if run.config is not None else "info",  # how long somebody else's loop is tried is a choice
     )
 
@@ -314,10 +339,12 @@ RULES = (
         what="After thousands of images the model is worse than a filter that knows hardly anything of them.",
         why="The loss may look normal: most of it is the same for every model.",
         similar="Where updates have broken the weights it is lr.too-high; where they are too short, lr.too-low.",
-        limits="Runs that learn a little, far too slowly; those that predict the noise.",
+        limits="Runs that learn a little, far too slowly; those that predict the noise. Loops that are not ours: "
+        "before 60,000 images and 500 updates, and where the error is below 0.9 of that of predicting 0.",
         fix="Compare with a run of the same images and the preset's settings; check what differs.",
-        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_DRAWN)),
+        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_PER_STEP)),
         detect=nothing_learnt,
+        unable=too_early,
         explained_by=DAMAGE,
         is_damage=True,
     ),
@@ -330,9 +357,9 @@ RULES = (
         similar="A model that learns nothing stays there, however long it is trained.",
         limits="Models that are nearly as good as a linear filter and draw bad samples: see the evaluation. Those that "
         "predict the noise.",
-        fix="Train longer: raise train.steps.",
+        fix=LONGER,
         needs=(Several(SKILL_RAW, LOOKS),),
-        detect=undertrained,
+        detect=or_vanishes(undertrained, LONGER),
         explained_by=f"{DAMAGE} ema. generalisation.",
         is_damage=True,
     ),
@@ -343,10 +370,12 @@ RULES = (
         what="The gradient of one part is a hundred-thousandth of that of another, and the model does not learn.",
         why="That part is not trained: deep stacks of saturating layers, or no skip connections.",
         similar="Dead units have gradients of exactly 0 (MOD005).",
-        limits="Optimizers that scale each gradient, such as Adam, may train such a network all the same.",
-        fix="Residual connections, normalisation, and activations that do not saturate (SiLU, GELU).",
-        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_DRAWN), GRADIENT_PART, WEIGHT_NORM),
+        limits="Optimizers that scale each gradient, such as Adam, may train such a network all the same. Loops that "
+        "are not ours: as for loss.not-learning.",
+        fix=CURE,
+        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_PER_STEP), GRADIENT_PART, WEIGHT_NORM),
         detect=vanishing,
+        unable=too_early,
         explained_by="model.no-gradient model.dead model.zero-init model.frozen model.bounded scale. lr.too-high "
         "optimizer. loss. precision.",
     ),
@@ -357,10 +386,12 @@ RULES = (
         what="The model stays below a linear filter, though gradients and updates are as they should be.",
         why="It has too few weights to learn these images, however long it is trained.",
         similar="A rate that is too low has short updates; one that is too high makes weights grow.",
-        limits="Networks that are a little too small; those that predict the noise.",
+        limits="Networks that are a little too small; those that predict the noise. Loops that are not ours, of which "
+        "it is not known how well such images can be learnt.",
         fix="Raise model.widths.",
-        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_DRAWN), UPDATE_RATIO),
+        needs=(Several(SKILL_RAW, LOOKS), CONFIG, UPDATE_RATIO),
         detect=too_small,
+        unable=too_early,
         explained_by=DAMAGE,
     ),
 )

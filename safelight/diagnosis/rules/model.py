@@ -9,6 +9,7 @@ from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.nonfinite import first_steps
 from safelight.diagnosis.rule import Detection, Several, error_rule, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
+from safelight.diagnosis.vanishing import or_vanishes
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
 
 LOUD_ERROR_FACTOR = 4.0  # times the zero predictor; healthy networks begin at 1 to 1.5
@@ -117,6 +118,19 @@ def eval_in_training(run: RunHistory) -> Episode | None:
     return run.episode(checks.MODE_TRAINING, lambda numbers: numbers == 0)
 
 
+UNCONNECTED = (
+    "The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, or "
+    "remove them from the optimizer."
+)
+BLIND = "Add the embedding in every block, and look for a multiplication by zero or a detach()."
+blind_to_time = on_episode(
+    lambda run: run.no_response(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
+    "The output is the same at every timestep, even after a few updates: the network cannot know how much noise "
+    "there is.",
+    "a zero output layer: updates have moved it",
+    latest={checks.NETWORK_TIME_RESPONSE: "above 0.01", checks.RESPONSE["t"]: "above 0.001"},
+)
+
 RULES = (
     error_rule(
         "MOD001",
@@ -127,10 +141,9 @@ RULES = (
         similar="A zero output layer gives zeros below it in the first step only. Dead units give small gradients, not "
         "exact zeros over a whole block.",
         limits="Single dead layers within a block that learns; a block whose inputs are constant.",
-        fix="The output does not depend on these parts, or there is a detach() or no_grad() in between: connect them, "
-        "or remove them from the optimizer.",
+        fix=UNCONNECTED,
         needs=(Several(GRADIENT_NORM, MIN_STEPS + 1), GRADIENT_PART),
-        detect=dead_parts,
+        detect=or_vanishes(dead_parts, UNCONNECTED),
         explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
         "precision. model.bounded",
     ),
@@ -226,15 +239,9 @@ RULES = (
         what="The output stays the same, to the last bit, at every timestep.",
         why="One prediction has to fit every noise level: blurred, noisy samples and a slightly high loss.",
         similar="An embedding that collapsed changes the output a little.",
-        fix="Add the embedding in every block, and look for a multiplication by zero or a detach().",
+        fix=BLIND,
         needs=((checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),),
-        detect=on_episode(
-            lambda run: run.no_response(checks.NETWORK_TIME_RESPONSE, checks.RESPONSE["t"]),
-            "The output is the same at every timestep, even after a few updates: the network cannot know how much "
-            "noise there is.",
-            "a zero output layer: updates have moved it",
-            latest={checks.NETWORK_TIME_RESPONSE: "above 0.01", checks.RESPONSE["t"]: "above 0.001"},
-        ),
+        detect=or_vanishes(blind_to_time, BLIND),
         explained_by="model.zero-init model.bounded model.dead model.embedding timesteps.not-passed-on",
     ),
     warning_rule(

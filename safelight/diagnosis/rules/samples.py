@@ -343,7 +343,7 @@ RULES = (
         "others.",
         limits="Runs that are not evaluated. While a run trains it is only noted.",
         fix="Train longer.",
-        needs=((UNBIASED, KERNEL, checks.SAMPLES_CONTRAST), SKILL_EMA),
+        needs=((UNBIASED, KERNEL, checks.SAMPLES_CONTRAST), (SKILL_EMA, SKILL_RAW)),
         detect=first_of(
             on_evaluations(_is_sick_early, _undertrained),
             on_evaluations(lambda each: each.is_last and _is_sick_early(each), _undertrained, appearances),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,8 @@ class NewestReadings:
 
     def add(self, step: int, readings: Mapping[str, float]) -> None:
         found = {word: readings[signal.name] for word, signal in WORDS.items() if signal.name in readings}
+        if "loss" in found and "loss_smooth" not in found:  # none of the last steps had a finite one
+            found |= {"loss_smooth": math.nan, "loss_std": math.nan}
         self._known.update(step=step, **found)
 
     def report(self, code: str) -> None:

@@ -17,7 +17,7 @@ from safelight.pictures.grid import grid, save_png, to_uint8
 from safelight.probes.dataset import take_images
 from safelight.run import picture_path
 from safelight.watching.arguments import WatchArguments
-from safelight.watching.foreign import ema_of_trained
+from safelight.watching.foreign import ema_of_trained, is_function
 from safelight.watching.samples.newest_readings import NewestReadings
 from safelight.watching.samples.preview_plan import Plan
 from safelight.watching.samples.sample_grid import SampleGrid
@@ -169,10 +169,12 @@ class Previews:
         return channels, height, width
 
     def _matched_ema(self) -> Any:
-        if self._ema is not None and self._averages() is None:
-            self._report_once("The EMA could not be matched with the model: samples are those of the raw weights.")
-            self._ema = None
-        return self._ema
+        """As it is now; None while a function knows none yet, or where it is that of something else."""
+        ema = self._ema() if is_function(self._ema) else self._ema
+        if ema is None or self._averages() is not None:
+            return ema
+        self._report_once("The EMA could not be matched with the model: samples are those of the raw weights.")
+        return None
 
     def _averages(self) -> list[Tensor] | None:
         model = unwrapped(self._given.model)

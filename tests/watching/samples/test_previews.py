@@ -121,6 +121,33 @@ def test_without_data_the_images_that_are_trained_on_are_real_ones(tmp_path: Pat
     assert 256 <= facts["reference_count"] <= 320
 
 
+def test_a_loop_without_an_ema_is_not_told_of_one(tmp_path: Path) -> None:
+    said: list[str] = []
+    loop(tmp_path / "run", said=said, ema=None, sample_every=2)
+    assert not [text for text in said if "EMA" in text]
+    with open_history(tmp_path / "run" / "record.sqlite") as history:
+        assert "raw_and_averaged" not in {picture.kind for picture in history.pictures()}
+
+
+def test_an_ema_that_comes_later_is_sampled_from_when_it_is_there(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = tmp_path / "run" / "samples" / "step_00000004.png"
+
+    def ema() -> Any:
+        return safelight.EMA(Net(), decay=0.9) if first.exists() else None
+
+    loop(tmp_path / "run", said=said, ema=ema, sample_every=2)
+    assert not [text for text in said if "matched" in text]
+    with open_history(tmp_path / "run" / "record.sqlite") as history:
+        assert [each.step for each in history.pictures("raw_and_averaged")] == [6, 8]
+
+
+def test_an_ema_of_something_else_is_reported(tmp_path: Path) -> None:
+    said: list[str] = []
+    loop(tmp_path / "run", said=said, ema=lambda: nn.Linear(2, 2), sample_every=2)
+    assert len([text for text in said if "could not be matched" in text and "raw weights" in text]) == 1
+
+
 def test_within_its_budget_a_short_loop_draws_its_last_picture_only(tmp_path: Path) -> None:
     loop(tmp_path / "run")
     with open_history(tmp_path / "run" / "record.sqlite") as history:

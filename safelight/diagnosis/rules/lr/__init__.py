@@ -10,6 +10,7 @@ from safelight.diagnosis.rules.lr.high import no_warmup, too_high
 from safelight.diagnosis.rules.lr.low import SEARCHES, too_low
 from safelight.diagnosis.run_history import MIN_STEPS_AT_RATE
 from safelight.diagnosis.spacing import LogNeed
+from safelight.diagnosis.vanishing import or_vanishes
 from safelight.vocabulary import LEARNING_RATE, LOSS, SKILL_RAW
 
 CAUSES_BEFORE_LR = (
@@ -19,6 +20,8 @@ CAUSES_BEFORE_LR = (
 
 # Not those of its curve, which are symptoms.
 LOSS_CAUSES = "loss.nonfinite loss.detached loss.weight loss.not-of loss.diverged"
+
+RAISE = "Raise optimizer.lr."
 
 RULES = (
     error_rule(
@@ -44,7 +47,7 @@ RULES = (
         similar="In a run that has converged longer updates do not help. A fine-tuning rate is low on purpose: there "
         "is little left to gain.",
         limits="Rates that are ten times too low. By the loss alone: networks that do not predict the noise.",
-        fix="Raise optimizer.lr.",
+        fix=RAISE,
         needs=(
             (
                 Several(checks.LINE_SEARCH_RATIO["1"], SEARCHES),
@@ -52,7 +55,7 @@ RULES = (
                 Several(LOSS, MIN_STEPS_AT_RATE),
             ),
         ),
-        detect=first_of(too_low, short_updates, stays_by_short_updates),
+        detect=or_vanishes(first_of(too_low, short_updates, stays_by_short_updates), RAISE),
         explained_by=f"{CAUSES_BEFORE_LR} forward. clipping. model. ema. lr.zero lr.ended optimizer. {LOSS_CAUSES}",
     ),
     error_rule(
