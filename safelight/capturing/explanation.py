@@ -54,13 +54,16 @@ class Explained:
 
 def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
     """`calls`: those that may be the network's, the most likely first; at least one."""
-    numbers = Numbers()
+    numbers, constant = Numbers(), None
     for call in calls:
         for given in tensors_in((*call.inputs, *call.named.values())):
             for form in trace.forms(given):
                 mixing = _explain_form(trace, form, call, numbers)
-                if mixing is not None:
+                if mixing is not None and mixing.varies:
                     return _complete(trace, loss, call, given, form, mixing, numbers)
+                constant = constant or (None if mixing is None else (call, given, form, mixing))
+    if constant is not None:  # of one time for all samples; or noise as augmentation, where nothing better is there
+        return _complete(trace, loss, *constant, numbers)
     call = calls[0]
     pair, answer = _last_loss(trace, call), call.answer
     pred, target = (None, None) if pair is None or answer is None else _in_space_of(answer, None, pair, numbers)

@@ -41,6 +41,11 @@ class Mixing:
     """Over the length of the tensor: the median of the samples."""
     relation: Relation
 
+    @property
+    def varies(self) -> bool:
+        """Whether samples have different noise levels."""
+        return any(np.ptp(part[np.isfinite(part)]) > RELATION_TOLERANCE for part in (self.a, self.s))
+
 
 def sample_numbers(tensor: Tensor, samples: int | None = MOST_SAMPLES) -> Tensor:
     """[samples, numbers] float64 on the host; the same ones of every tensor of that shape."""

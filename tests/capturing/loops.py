@@ -316,12 +316,13 @@ class Wrapper(nn.Module):
         return self.p_losses(images * 2 - 1, torch.randint(0, 100, (len(images),)).long())
 
 
-def wrapped(steps: int = STEPS) -> nn.Module:
+def wrapped(steps: int = STEPS, *, blur: float = 0.0) -> nn.Module:
+    """`blur`: noise that is added to images as an augmentation."""
     model = Wrapper()
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for images, _ in batches(steps):
         optimizer.zero_grad()
-        model(images).backward()
+        model(images + blur * torch.randn_like(images) if blur else images).backward()
         optimizer.step()
     return model
 

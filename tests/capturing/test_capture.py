@@ -105,6 +105,7 @@ LOOPS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "inpainting": (of(loops.inpainting, lambda: loops.Net(5)), f"{DDPM}, target noise, whole timesteps"),
     "packed": (of(loops.packed, lambda: loops.Sequence(8)), f"{FLOW}, target noise − x0, t = s"),
     "wrapper": (loops.wrapped, f"{DDPM}, target noise, whole timesteps"),
+    "noise as augmentation": (lambda: loops.wrapped(blur=0.01), f"{DDPM}, target noise, whole timesteps"),
     "indexed tensor": (loops.indexed, f"{DDPM}, target noise, whole timesteps"),
     "accumulated": (loops.accumulated, f"{DDPM}, target noise, whole timesteps"),
     "scaled": (loops.scaled, f"{DDPM}, target noise, whole timesteps"),
