@@ -197,6 +197,17 @@ def half(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     return F.mse_loss(pred.float(), noise.float())
 
 
+def shared_noise(*shape: int) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """One draw for all samples of a batch."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        t, noise = torch.randint(0, 100, (len(x0),)), torch.randn(shape)
+        kept = wide(ALPHAS[t])
+        return F.mse_loss(model(kept.sqrt() * x0 + (1 - kept).sqrt() * noise, t), noise.expand(x0.shape))
+
+    return loss
+
+
 def offset_noise(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     noise = torch.randn_like(x0)
     noise += 0.1 * torch.randn(len(x0), 2, 1, 1)

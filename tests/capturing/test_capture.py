@@ -100,6 +100,9 @@ LOOPS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "labelled": (of(loops.labelled, lambda: loops.Net(labelled=True)), f"{DDPM}, target noise, whole timesteps"),
     "half": (of(loops.half), f"{DDPM}, target noise, whole timesteps"),
     "offset noise": (of(loops.offset_noise), f"{DDPM}, target noise, whole timesteps"),
+    "one draw for all": (of(loops.shared_noise(2, 4, 4)), f"{DDPM}, target noise, whole timesteps"),
+    "one draw for all, with a dimension": (
+        of(loops.shared_noise(1, 2, 4, 4)), f"{DDPM}, target noise, whole timesteps"),
     "perturbed input": (of(loops.perturbed_input), f"{DDPM}, target that is not known, whole timesteps"),
     "one time": (of(loops.one_time), f"{DDPM}, target noise, whole timesteps"),
     "inpainting": (of(loops.inpainting, lambda: loops.Net(5)), f"{DDPM}, target noise, whole timesteps"),
