@@ -16,7 +16,7 @@ from safelight import checks
 from safelight.capturing.living import averages_like
 from safelight.capturing.patches import weakly
 from safelight.capturing.still import StillCopies
-from safelight.monitors.hook_table import hook_before_call
+from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.pieces import local_of
 from safelight.vocabulary import CHECK
 
@@ -133,7 +133,9 @@ class EmaSearch:
                 self._undo.append(hook_before_call(module, weakly(self._note_call)))
 
     def _note_call(self, *_: Any) -> None:
-        self._calls += not torch.is_grad_enabled()
+        if is_traced() or torch.is_grad_enabled():
+            return
+        self._calls += 1
         if self._calls >= MANY_CALLS and not self.is_sampled:
             self.is_sampled = True
             self._news[f"{CHECK.name}/{checks.EMA_CALLED}"] = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -54,13 +54,16 @@ class Explained:
 
 def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
     """`calls`: those that may be the network's, the most likely first; at least one."""
-    numbers = Numbers()
+    numbers, constant = Numbers(), None
     for call in calls:
         for given in tensors_in((*call.inputs, *call.named.values())):
             for form in trace.forms(given):
                 mixing = _explain_form(trace, form, call, numbers)
-                if mixing is not None:
+                if mixing is not None and mixing.varies:
                     return _complete(trace, loss, call, given, form, mixing, numbers)
+                constant = constant or (None if mixing is None else (call, given, form, mixing))
+    if constant is not None:  # of one time for all samples; or noise as augmentation, where nothing better is there
+        return _complete(trace, loss, *constant, numbers)
     call = calls[0]
     pair, answer = _last_loss(trace, call), call.answer
     pred, target = (None, None) if pair is None or answer is None else _in_space_of(answer, None, pair, numbers)
@@ -81,9 +84,22 @@ def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) 
     ]
     noises = [made for made in alike if made.draws and made.is_pure]
     cleans = [made for made in alike if not (made.draws and made.is_pure)]
+    noises += _shared_draws(trace, form, call)
     noises = sorted(noises, key=lambda made: (not made.is_draw, -made.order))[:MOST_NOISES]
     rough = any(each.tensor.dtype in HALF_DTYPES for each in (*cleans, *noises))
     return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough, readings_of(trace, call, len(form)))
+
+
+def _shared_draws(trace: Trace, form: Tensor, call: SeenCall) -> list[Made]:
+    """Draws of one sample that all samples of a batch are given."""
+    if len(form) < 2:
+        return []
+    draws = (made for made in (*trace.tensors.values(), *trace.vectors.values()) if made.is_draw)
+    return [
+        replace(made, tensor=made.tensor.expand(form.shape))
+        for made in draws
+        if made.order < call.order and made.tensor.shape in (form.shape[1:], (1, *form.shape[1:]))
+    ]
 
 
 def _complete(

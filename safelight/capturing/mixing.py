@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from safelight.capturing.trace import Made
-from safelight.diffusion.recognition import MAX_UNEXPLAINED
+from safelight.diffusion.recognition import LEAST_SIGMA_DATA, MAX_UNEXPLAINED
 from safelight.probes.mixtures import fit
 
 MIXTURE_TOLERANCE = 1e-4  # of a mixture in float32: 1e-7 is seen where x0 and noise are of one size
@@ -40,6 +40,11 @@ class Mixing:
     left: float
     """Over the length of the tensor: the median of the samples."""
     relation: Relation
+
+    @property
+    def varies(self) -> bool:
+        """Whether samples have different noise levels."""
+        return any(np.ptp(part[np.isfinite(part)]) > RELATION_TOLERANCE for part in (self.a, self.s))
 
 
 def sample_numbers(tensor: Tensor, samples: int | None = MOST_SAMPLES) -> Tensor:
@@ -146,7 +151,7 @@ def relation_of(a: np.ndarray, s: np.ndarray) -> Relation:
         constants = 1 / (a * a) - (s / a) ** 2  # EDM's c_in: sigma_data², the same for all
         middle = float(np.median(constants))
         if (
-            middle > 0
+            middle > LEAST_SIGMA_DATA**2
             and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= RELATION_TOLERANCE
             and np.ptp(a) > RELATION_TOLERANCE
         ):

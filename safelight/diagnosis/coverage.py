@@ -6,11 +6,26 @@ from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
+from safelight import checks
 from safelight.checks import FORWARD_WRONG, Check
 from safelight.diagnosis.rule import CONFIG, Need, Reaching, Rule, Several, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
-from safelight.vocabulary import CHECK, LEARNING_RATE, SKILL_AT_LEVEL, SKILL_EMA, SKILL_FLOOR, SKILL_RAW, Signal
+from safelight.vocabulary import (
+    CHECK,
+    DATA_WAIT,
+    EMA_GAIN,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    LOSS,
+    REFUSED,
+    SKILL_AT_LEVEL,
+    SKILL_EMA,
+    SKILL_FLOOR,
+    SKILL_RAW,
+    SLOWEST,
+    Signal,
+)
 
 # What a loop passes to `watch` (with =) and to `watch.step`, by the area of a check and the beginning of its name.
 PASSED = (
@@ -49,6 +64,27 @@ PASSED_FOR_SIGNALS = {
 }
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
 ORDER = (*STEP_ORDER, "optimizer=", "process=", "prediction=", "ema=", "data=", "sampler=")
+LOOKS_AT_EMA = "looks at the EMA"
+COUNTED = {
+    LOSS.name: "losses",
+    GRADIENT_NORM.name: "norms of the gradient",
+    LEARNING_RATE.name: "learning rates",
+    REFUSED.name: "updates",
+    DATA_WAIT.name: "measurements of the time spent waiting for data",
+    SLOWEST.name: "measurements of all processes",
+    EMA_GAIN.name: "comparisons of the EMA with the weights",
+    **dict.fromkeys((SKILL_RAW.name, SKILL_FLOOR.name), "measurements of the skill"),
+    name_of(checks.LOSS_MSE): "errors of predictions",
+    name_of(checks.LINE_SEARCH_RATIO["1"]): "updates that were tried in other lengths",
+    name_of(checks.LABELS_GAIN): "comparisons with exchanged labels",
+    name_of(checks.LABELS_EXPLAIN): "comparisons of labels with images",
+    name_of(checks.CONDITIONS_GAIN): "comparisons with exchanged conditions",
+    **{name_of(each): "batches" for each in (*checks.BATCH_MOMENTS, checks.BATCH_REACH)},
+    **{name_of(each): "batches with conditions" for each in (checks.CONDITIONS_EMPTY, checks.CONDITIONS_CONSTANT)},
+    **dict.fromkeys(map(name_of, (checks.EMA_DECAY, checks.EMA_MOVED, checks.EMA_SAME)), LOOKS_AT_EMA),
+    **dict.fromkeys(map(name_of, (checks.EMA_COARSE, checks.EMA_COSINE)), LOOKS_AT_EMA),
+}
+"""What is counted where several readings are needed."""
 NO_LOG = "needs the training itself: a log cannot tell"
 OPTIONAL = ("labels",)  # not every model has them: not recommended
 
@@ -132,8 +168,8 @@ def _belongs(name: str, row: tuple[str, str, str]) -> bool:
 
 def coverage(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> Coverage:
     recorded = set(run.signals())
-    checks = [each for each in recorded if each.startswith(f"{CHECK.name}/")]
-    recorded_rows = {row for row in PASSED if any(_belongs(each, row) for each in checks)}
+    probed = [each for each in recorded if each.startswith(f"{CHECK.name}/")]
+    recorded_rows = {row for row in PASSED if any(_belongs(each, row) for each in probed)}
     found = {rule.code: _missing(rule, run, recorded) for rule in rules}
     missing = {code: names for code, names in found.items() if names}
     left_out = _left_out(missing, run)
@@ -188,7 +224,8 @@ def _lacks(need: Need, run: RunHistory) -> str:
         return ""
     has = "there are" if run.spacing is None else "the log has"
     after = f" from step {need.since:,} on" if need.since else ""
-    return f"needs {need.least:,} readings of {needed(need)}{after}; {has} {count:,}"
+    counted = COUNTED.get(needed(need), f"readings of {needed(need)}")
+    return f"needs {need.least:,} {counted}{after}; {has} {count:,}"
 
 
 def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]:

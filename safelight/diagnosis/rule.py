@@ -194,10 +194,11 @@ def on_episode(
     evidence: HealthyRanges | None = None,
     latest: HealthyRanges | None = None,
     can_end: bool = True,
+    fix: Fix | None = None,
 ) -> Detector:
     """Detects the episode that `find` returns, with `evidence` of its last step and the `latest` of other readings.
     A text is formatted with the last numbers of all these, and the `episode`. Where it cannot end, the cause is still
-    there after it."""
+    there after it. `fix`: if it is not the rule's."""
     during, after = evidence or {}, latest or {}
 
     def detect(run: RunHistory) -> Detection | None:
@@ -208,7 +209,7 @@ def on_episode(
         else:
             text = summary(run, episode)
         found = run.evidence_of(during, episode.last) + run.evidence_of(after)
-        return Detection(episode.first, text, found, ruled_out, ended_at=episode.ended_at if can_end else None)
+        return Detection(episode.first, text, found, ruled_out, fix=fix, ended_at=episode.ended_at if can_end else None)
 
     return detect
 

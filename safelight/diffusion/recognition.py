@@ -13,6 +13,7 @@ from safelight.diffusion import clocks
 from safelight.diffusion.clocks import MIN_SAMPLES, SHARE_TOLERANCE, Clock
 
 MAX_UNEXPLAINED = 0.01  # what may be left over of x_t or a target: fp32 has 1e-7, bf16 0.004
+LEAST_SIGMA_DATA = 1e-2  # of images with a deviation of 1: with s = 1 rounding alone leaves 3e-5
 SPREAD = 0.05  # between the smallest and largest noise level: one level alone fits many processes
 
 
@@ -149,7 +150,7 @@ def _process(found: Mixtures) -> tuple[str | None, float | None]:
     # EDM's c_in: a = 1 / sqrt(sigma² + sigma_data²), s = sigma·a. So 1 / a² − sigma² is a constant.
     constants = 1 / (a * a) - (s / a) ** 2
     middle = float(np.median(constants))
-    if middle > 0 and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= SHARE_TOLERANCE:
+    if middle > LEAST_SIGMA_DATA**2 and _worst(a * np.sqrt((s / a) ** 2 + middle) - 1) <= SHARE_TOLERANCE:
         return "edm", math.sqrt(middle)
     return None, None
 

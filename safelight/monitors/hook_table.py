@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, SupportsIndex
@@ -73,13 +74,15 @@ def _open_tables(module: nn.Module) -> dict[str, HookTable]:
 def _hide(module: nn.Module, tables: dict[str, HookTable], handle: RemovableHandle) -> Callable[[], None]:
     for table in tables.values():
         table.ours.add(handle.id)
+    held = weakref.ref(module)  # whoever keeps what removes the hook does not keep the module
 
     def remove() -> None:
         handle.remove()
+        owner = held()
         for name, table in tables.items():
             table.ours.discard(handle.id)
-            if not table.ours and table.is_as_before() and getattr(module, name) is table:
-                setattr(module, name, table.before)
+            if owner is not None and not table.ours and table.is_as_before() and getattr(owner, name) is table:
+                setattr(owner, name, table.before)
 
     return remove
 

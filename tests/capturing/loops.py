@@ -197,6 +197,17 @@ def half(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     return F.mse_loss(pred.float(), noise.float())
 
 
+def shared_noise(*shape: int) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
+    """One draw for all samples of a batch."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        t, noise = torch.randint(0, 100, (len(x0),)), torch.randn(shape)
+        kept = wide(ALPHAS[t])
+        return F.mse_loss(model(kept.sqrt() * x0 + (1 - kept).sqrt() * noise, t), noise.expand(x0.shape))
+
+    return loss
+
+
 def offset_noise(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
     noise = torch.randn_like(x0)
     noise += 0.1 * torch.randn(len(x0), 2, 1, 1)
@@ -316,12 +327,13 @@ class Wrapper(nn.Module):
         return self.p_losses(images * 2 - 1, torch.randint(0, 100, (len(images),)).long())
 
 
-def wrapped(steps: int = STEPS) -> nn.Module:
+def wrapped(steps: int = STEPS, *, blur: float = 0.0) -> nn.Module:
+    """`blur`: noise that is added to images as an augmentation."""
     model = Wrapper()
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for images, _ in batches(steps):
         optimizer.zero_grad()
-        model(images).backward()
+        model(images + blur * torch.randn_like(images) if blur else images).backward()
         optimizer.step()
     return model
 

@@ -32,6 +32,7 @@ def drawn(tensor: Tensor, order: int = 1) -> Made:
         (X0 + 10 * S * NOISE, "ve"),
         ((X0 + 10 * S * NOISE) / (0.25 + (10 * S) ** 2).sqrt(), "edm"),
         (0.3 * X0 + S * NOISE, ""),
+        ((1 - S) * X0 + NOISE, ""),  # EDM's with a sigma_data of 0
     ],
 )
 def test_a_mixture_is_explained(shown: Tensor, relation: str) -> None:

@@ -22,7 +22,7 @@ from safelight.checks import (
 )
 from safelight.config import Config
 from safelight.config.resolve import resolve
-from safelight.diagnosis.coverage import coverage
+from safelight.diagnosis.coverage import COUNTED, coverage
 from safelight.diagnosis.rule import CONFIG, Need, Reaching, Rule, Several, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
@@ -194,9 +194,9 @@ def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: t
     ("need", "words"),
     [
         (Several(LOSS_MSE, 3), None),
-        (Several(LOSS_MSE, 4), "needs 4 readings of check/loss/error; there are 3"),
+        (Several(LOSS_MSE, 4), "needs 4 errors of predictions; there are 3"),
         (Several(LOSS_MSE, 1, since=64), None),
-        (Several(LOSS_MSE, 2, since=64), "needs 2 readings of check/loss/error from step 64 on; there are 1"),
+        (Several(LOSS_MSE, 2, since=64), "needs 2 errors of predictions from step 64 on; there are 1"),
         (Reaching(LOSS_MSE, 640, "samples"), None),
         (Reaching(LOSS_MSE, 641, "samples"), "needs 641 samples; there are 640"),
     ],
@@ -204,6 +204,11 @@ def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: t
 def test_what_was_seen_too_rarely_too_early_or_too_little_was_not_looked_at(need: Need, words: str | None) -> None:
     run = RunHistory(InMemoryReadings(checks(loss__error=([0, 16, 64], [32, 320, 640]))))
     assert dict(coverage(run, (rule_with(need),)).unable) == ({} if words is None else {"XXX001": words})
+
+
+@pytest.mark.parametrize("need", sorted({needed(each) for rule in RULES for each in severals_of(rule)}))
+def test_what_is_needed_several_times_has_a_name_for_people(need: str) -> None:
+    assert need in COUNTED
 
 
 def test_coverage_of_runs() -> None:

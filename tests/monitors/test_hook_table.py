@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
@@ -170,3 +172,12 @@ def test_tables_come_back_when_nobody_else_came() -> None:
     assert all(getattr(model, name) is table for name, table in tables.items())
     assert type(model._forward_hooks) is OrderedDict
     model(torch.ones(1, 2))
+
+
+def test_what_removes_a_hook_does_not_keep_the_network() -> None:
+    net = Net()
+    held, remove = weakref.ref(net), hook_before_call(net, lambda *_: None)
+    del net
+    gc.collect()
+    assert held() is None
+    remove()

@@ -281,6 +281,7 @@ RULES = (
                     f"{run.latest(checks.REPLAY_MICRO_BATCHES):.0f}: those of the others are cleared."
                 ),
                 latest={checks.REPLAY_LAST_COSINE: "below 0.95", checks.REPLAY_COSINE: "1"},
+                fix=Fix("Clear gradients once per window, after optimizer.step(), and not before every micro-batch."),
             ),
             short_window,
         ),

@@ -41,7 +41,7 @@ def test_states_and_reasons() -> None:
         "CUR004": ("explained", "by LOS001"),
         "CUR001": ("not looked at", "ignored by --ignore"),
         "CUR002": ("not looked at", "needs the loss of every step; the log has one in 10 steps"),
-        "CUR003": ("not looked at", "needs 128 readings of loss/mean; the log has 99"),
+        "CUR003": ("not looked at", "needs 128 losses; the log has 99"),
         "SCH001": ("not looked at", "pass process"),
         "LRA003": ("not looked at", "pass optimizer"),
     }

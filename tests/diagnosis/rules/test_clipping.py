@@ -54,6 +54,11 @@ ROWS = [
 ]  # fmt: skip
 
 
+def test_micro_batches_that_are_cleared_are_to_be_kept() -> None:
+    given = next(each for each in ROWS if each.name == "only the last micro-batch counts")
+    assert "Clear gradients once per window" in examine(case_of(given))[0].fix.text
+
+
 @pytest.mark.parametrize("given", parameters(ROWS))
 def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
     check_row(given)

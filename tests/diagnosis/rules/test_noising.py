@@ -1,4 +1,4 @@
-"""Histories for the rules of noising.py: sick, healthy and nearly sick."""
+"""Histories for the rules of noising: sick, healthy and nearly sick."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories for the rules of optimizer.py: sick, healthy and nearly sick."""
+"""Histories for the rules of optimizer: sick, healthy and nearly sick."""
 
 from __future__ import annotations
 
