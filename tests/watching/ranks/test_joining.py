@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 import safelight
-from safelight.vocabulary import DATA_APART, DRIFT, GRADIENTS_APART, OVERLAP, REDUCTION, SAME_NOISE
+from safelight.vocabulary import DRIFT, GRADIENTS_APART, OVERLAP, REDUCTION, SAME_NOISE
 
 JOINED = ("gradient/norm", "gradient/part/", "gradient/zero/", "update/ratio/", "weight/norm/", "gradient/nonfinite")
 
@@ -208,19 +208,6 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     run_together(tmp_path, act)
     assert "No samples are drawn and evaluated: the weights are sharded" in (tmp_path / "run.said").read_text()
     coverage = safelight.diagnose(tmp_path / "run").coverage
-    assert "the weights are sharded" in coverage.unable["CLP003"] if "CLP003" in coverage.unable else coverage.unable
-    assert not {"MOD001", "SAM001"} & set(coverage.arguments)
-
-
-DeepSpeedEngine = type("DeepSpeedEngine", (nn.Module,), {})
-
-
-def test_deepspeed_is_refused_in_words(tmp_path: Path) -> None:
-    engine, partitioned = DeepSpeedEngine(), Small()
-    engine.module = Small()
-    partitioned.body.weight.ds_id = 1  # type: ignore[attr-defined]
-    for model in (engine, partitioned):
-        with pytest.raises(safelight.errors.UsageError, match="DeepSpeed"):
-            safelight.watch(model, run=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    assert DATA_APART.family
+    left_out = {code for code, reason in coverage.unable.items() if "the weights are sharded" in reason}
+    assert {"ACC001", "LOS006"} <= left_out  # by replays of a step
+    assert not left_out & set(coverage.arguments)
