@@ -1,22 +1,22 @@
-"""`safelight run` with a launcher: a script that knows nothing of the watch, on two processes."""
+"""A script that knows nothing of the watch, on two processes: forgotten is the sampler that divides the data."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from joint_loops import findings, series
 from launch import Launch
 
+import safelight
 from safelight.vocabulary import OVERLAP
+from safelight.watching.scripts.member_session import MemberSession
 
 SCRIPT = """
-import sys, torch, torch.distributed as dist, torch.nn.functional as F
+import torch, torch.distributed as dist, torch.nn.functional as F
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
@@ -27,9 +27,8 @@ for layer in (net[0], net[2], net):
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 torch.manual_seed(1 + rank)
 data = TensorDataset(torch.rand(96, 12, generator=torch.Generator().manual_seed(3)) * 2 - 1)
-sampler = None if "same" in sys.argv else DistributedSampler(data)
 alphas = torch.cumprod(1 - torch.linspace(1e-3, 0.1, 100), 0)
-for (x,) in DataLoader(data, batch_size=4, sampler=sampler):
+for (x,) in DataLoader(data, batch_size=4):
     t, noise = torch.randint(0, 100, (len(x),)), torch.randn_like(x)
     a = alphas[t][:, None]
     loss = F.mse_loss(net(torch.cat([a.sqrt() * x + (1 - a).sqrt() * noise, t[:, None] / 100], 1)), noise)
@@ -41,39 +40,35 @@ dist.destroy_process_group()
 """
 
 
-def plain(folder: Path) -> str:
-    """As it is, in forks: torchrun takes seconds to start."""
+def run(folder: Path, around: Callable[[int], AbstractContextManager[object]]) -> list[str]:
+    """What both processes print, as forks: torchrun takes seconds to start."""
 
-    def act(_: int) -> None:
-        sys.argv[:] = ["train.py", "same"]
-        exec(SCRIPT, {})
+    def act(rank: int) -> None:
+        with around(rank):
+            exec(SCRIPT, {})
 
     ended = Launch(2, act, folder, OMP_NUM_THREADS="1")
-    assert ended.codes() == [0, 0]
-    return ended.said(0) + ended.said(1)
+    assert ended.codes() == [0, 0], ended.said(0) + ended.said(1)
+    return [ended.said(rank) for rank in range(2)]
 
 
-def torchrun(folder: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+def test_a_script_with_fsdp2_is_watched_on_two_processes(tmp_path: Path) -> None:
+    """As `torchrun --nproc-per-node 2 -m safelight run train.py` does it."""
+    said: list[str] = []
 
+    @contextmanager
+    def member() -> Iterator[None]:
+        session = MemberSession()
+        yield
+        session.end()
 
-def weights(said: str) -> list[str]:
-    return sorted(re.findall(r"^[01] -?\d.*$", said, re.MULTILINE))
+    def watched(rank: int) -> AbstractContextManager[object]:
+        return member() if rank else safelight.captured(run=tmp_path / "run", say=said.append)
 
-
-def test_a_script_with_fsdp2_is_watched_under_torchrun(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    wanted = weights(plain(tmp_path / "plain"))
-    said = torchrun(tmp_path, "-m", "safelight", "run", "train.py", "same")
-    assert len(wanted) == 2
-    assert weights(said) == wanted
-    run = tmp_path / "runs" / "watch-1"
-    found = series(run)
+    plain = run(tmp_path / "plain", lambda _: nullcontext())
+    assert run(tmp_path / "watched", watched) == plain
+    found = series(tmp_path / "run")
     assert len(found["gradient/norm"]) == len(found["loss/mean"]) == 24
+    assert len(found["gradient/part/0"]) == 24
     assert {value for _, value in found[OVERLAP.name]} == {1.0}
-    assert findings(run) == {"distributed.overlap": "warning"}
-    assert said.count("target noise") == 1, "the other process prints nothing"
+    assert findings(tmp_path / "run") == {"distributed.overlap": "warning"}
