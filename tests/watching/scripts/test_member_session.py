@@ -36,9 +36,9 @@ for layer in (net.body, net.out, net):
     fully_shard(layer)
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 torch.manual_seed(1 + rank)
-data = TensorDataset(torch.rand(96, 12, generator=torch.Generator().manual_seed(3)) * 2 - 1)
+data = TensorDataset(torch.rand(192, 12, generator=torch.Generator().manual_seed(3)) * 2 - 1)
 alphas = torch.cumprod(1 - torch.linspace(1e-3, 0.1, 100), 0)
-for (x,) in DataLoader(data, batch_size=4):
+for (x,) in DataLoader(data, batch_size=8):
     t, noise = torch.randint(0, 100, (len(x),)), torch.randn_like(x)
     a = alphas[t][:, None]
     loss = F.mse_loss(net(a.sqrt() * x + (1 - a).sqrt() * noise, t), noise)
