@@ -20,6 +20,7 @@ from safelight.watching.ranks.look import Look, read_layout, trained_by
 FETCH_SECONDS = 0.05  # between two looks at what has come
 PATIENCE = 10.0  # seconds that readings are held for the others; the loop goes on meanwhile
 LAST_WAIT = 5.0  # seconds, when the watch is closed: the others close theirs at the same time
+SHORT_WAIT = 0.5  # seconds, where none of them was heard of
 POLL_SECONDS = 0.01
 KEPT_CALLS = 1024  # updates, of a look that not all processes have told of
 SILENT = (
@@ -100,10 +101,7 @@ class First:
     def _count_ready(self, calls: Sequence[int | None], *, at_last: bool) -> int:
         self._fetch()
         if at_last:
-            until = time.monotonic() + (LAST_WAIT if self._is_patient else 0.0)
-            while self._lacks(calls) and time.monotonic() < until:
-                time.sleep(POLL_SECONDS)
-                self._fetch(at_once=True)
+            self._await(calls)
             return len(calls)
         if not self.is_sharded:
             return len(calls)
@@ -117,6 +115,16 @@ class First:
         elif self._is_out_of_patience():
             return len(calls)
         return count
+
+    def _await(self, calls: Sequence[int | None]) -> None:
+        """At the end, shortly; hardly where nobody else has said a word: loops under DDP may watch one process only."""
+        begun = time.monotonic()
+        while self._is_patient and self._lacks(calls):
+            are_there = self.is_sharded or len(self._layouts) == self._line.size
+            if time.monotonic() - begun > (LAST_WAIT if are_there else SHORT_WAIT):
+                return
+            time.sleep(POLL_SECONDS)
+            self._fetch(at_once=True)
 
     def norms(self, call: int | None) -> Tensor | None:
         """Of the gradients of whole parameters, once."""

@@ -65,6 +65,7 @@ class Member(SilentWatch):
         )
         self._after = bare.register_step_post_hook(lambda *_: self._safely(self._just_updated))
         self._look.begin(0 if made_before is None else made_before())
+        self._safely(lambda: self._post(all_of_them=True))  # the first one knows that it is there
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
 
