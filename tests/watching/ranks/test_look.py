@@ -54,6 +54,7 @@ def test_batches_of_a_loader_are_seen_and_what_is_passed_beside_them() -> None:
     layer, before = nn.Linear(3, 2), _BaseDataLoaderIter.__next__
     look = Look(list(layer.parameters()), 2)
     rows = [(torch.full((3,), float(number)), number) for number in range(4)]
+    look.begin(0)
     for number, _ in enumerate(DataLoader(rows, batch_size=2)):  # type: ignore[arg-type]
         told = look.take(number)
         assert len(told["loaded/rows"]) == 2
