@@ -16,6 +16,7 @@ from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.watching.ranks.comparison import Comparison
 from safelight.watching.ranks.line import Entry, Line
 from safelight.watching.ranks.look import Look, read_layout, trained_by
+from safelight.words import first_line
 
 FETCH_SECONDS = 0.05  # between two looks at what has come
 PATIENCE = 10.0  # seconds that readings are held for the others; the loop goes on meanwhile
@@ -61,7 +62,7 @@ class First:
         self._fetched = 0.0
         self._read_until = -1  # the last update that was read
         self._asked: float | None = None
-        self._is_patient = True
+        self._is_patient, self._is_cut = True, False
         self._look.begin(0 if made_before is None else made_before())
 
     # --- in a step ------------------------------------------------------------------------------------------------
@@ -134,15 +135,17 @@ class First:
     def compared(self) -> list[tuple[int, dict[str, float]]]:
         """By step; once each."""
         found = []
-        for call in [call for call in self._looks if self._is_complete(call)]:
+        complete = [call for call in self._looks if self._is_complete(call)]
+        for call in complete:
             step, own = self._looks.pop(call)
             if self._comparison is None:
                 layouts = [self._layouts[rank] for rank in range(self._line.size)]
                 self._comparison = Comparison(layouts, is_bound=self._is_bound)
             others = [self._entries[call][rank] for rank in range(1, self._line.size)]
             found.append((step, self._comparison.readings([own, *others])))
-        for call in [call for call in self._looks if call < self._calls - KEPT_CALLS]:
-            del self._looks[call]
+        # What was told of a later one is told of no earlier one: a closure is called several times in one update.
+        lost = max([self._calls - KEPT_CALLS, *complete])
+        self._looks = {call: each for call, each in self._looks.items() if call > lost}
         for call in [call for call in self._entries if call <= self._read_until and call not in self._looks]:
             del self._entries[call]
         return found
@@ -156,8 +159,16 @@ class First:
         if not at_once and time.monotonic() - self._fetched < FETCH_SECONDS:
             return
         self._fetched = time.monotonic()
-        for rank, entry in self._line.fetch():
-            self._take(rank, entry)
+        if self._is_cut:
+            return
+        try:
+            for rank, entry in self._line.fetch():
+                self._take(rank, entry)
+        except Exception as error:  # the store has gone, and with it what was told
+            self._is_cut, self._is_patient = True, False
+            self._say_once(
+                f"The other processes cannot be heard any more ({type(error).__name__}: {first_line(error)})."
+            )
 
     def _take(self, rank: int, entry: Entry) -> None:
         if "failed" in entry:

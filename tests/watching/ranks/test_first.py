@@ -105,6 +105,28 @@ def test_looks_are_compared_at_their_own_step(monkeypatch: pytest.MonkeyPatch) -
     assert pair.first.compared() == []
 
 
+def test_a_store_that_has_gone_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(monkeypatch, "half", "other half")
+
+    def gone(*_: object) -> Any:
+        raise RuntimeError("connection reset")
+
+    monkeypatch.setattr(pair.first._line, "fetch", gone)
+    assert pair.first.ready([pair.update(0)]) == 1
+    assert pair.first.ready([pair.update(1)], at_last=True) == 1
+    assert pair.said == ["The other processes cannot be heard any more (RuntimeError: connection reset)."]
+
+
+def test_calls_of_a_closure_before_the_last_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair(monkeypatch, "whole", "whole")
+    for _ in range(3):
+        pair.first.before_update(5)
+    pair.tell(2)
+    pair.first.ready([pair.first.take_call()])
+    assert [step for step, _ in pair.first.compared()] == [5]
+    assert not pair.first._looks
+
+
 def test_other_parameters_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as those of another stage of a pipeline."""
     pair = Pair(monkeypatch, "half", "other half")

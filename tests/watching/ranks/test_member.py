@@ -58,6 +58,25 @@ def test_without_steps_of_the_watch_nothing_is_waited_for(monkeypatch: pytest.Mo
     assert {name for _, entry in first.fetch() for name in entry} >= {"layout", "0/weights"}
 
 
+def test_what_is_not_completed_is_posted_with_the_next_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that calls `step` on the first process only."""
+    first, _, model, optimizer = pair(sharded=False, monkeypatch=monkeypatch)
+    steps(model, optimizer, None, 2)
+    told = {name for _, entry in first.fetch() for name in entry}
+    assert "0/weights" in told
+    assert "1/weights" not in told
+
+
+def test_where_nobody_reads_the_numbers_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, member, model, optimizer = pair(sharded=True, monkeypatch=monkeypatch)
+    monkeypatch.setattr("safelight.watching.ranks.member.MOST_KEPT", 20)
+    monkeypatch.setattr(member._line, "has_room", lambda: False)
+    monkeypatch.setattr("safelight.watching.ranks.member._on_host", None)
+    steps(model, optimizer, member, 70)
+    assert member._on
+    assert len(member._entries) <= 22
+
+
 def test_a_fault_is_told_once_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     first, member, model, optimizer = pair(sharded=False, monkeypatch=monkeypatch)
 
@@ -65,11 +84,13 @@ def test_a_fault_is_told_once_and_ends_it(monkeypatch: pytest.MonkeyPatch) -> No
         raise ArithmeticError("of ours")
 
     monkeypatch.setattr(member._look, "take", fail)
-    steps(model, optimizer, member)
+    others = [optimizer.register_step_pre_hook(lambda *_: None), optimizer.register_step_post_hook(lambda *_: None)]
+    steps(model, optimizer, member)  # torch goes through all hooks of the step in which it fails
     told = [entry for _, entry in first.fetch()]
     assert told[-1]["failed"].tobytes() == b"ArithmeticError: of ours"
     assert [list(entry) for entry in told] == [["layout"], ["failed"]]
-    assert not optimizer._optimizer_step_pre_hooks
+    member.close()
+    assert [each.id for each in others] == [*optimizer._optimizer_step_pre_hooks, *optimizer._optimizer_step_post_hooks]
 
 
 def test_it_keeps_no_model_alive(monkeypatch: pytest.MonkeyPatch) -> None:
