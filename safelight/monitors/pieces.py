@@ -14,11 +14,13 @@ WHOLE = "whole"
 SHARDING = ("FullyShardedDataParallel", "FSDPModule")
 
 
-@torch.no_grad()
 def local_of(tensor: Tensor) -> Tensor:
     """The piece of this process, in the same memory; the tensor itself where it is whole. Communicates nothing: most
     functions of torch would, on a sharded tensor, and wait for the other processes."""
-    return tensor.to_local() if _is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
+    if not _is_dtensor(tensor):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()  # type: ignore[attr-defined]
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -81,4 +83,5 @@ def living_of(module: str, name: str) -> Iterator[Any]:
 
 
 def _is_dtensor(tensor: Tensor) -> bool:
-    return type(tensor).__name__ == "DTensor" or type(tensor.data).__name__ == "DTensor"
+    """Also of a parameter: it has the class of what it holds. Asked of every gradient of every step."""
+    return type(tensor).__name__ == "DTensor"

@@ -16,13 +16,14 @@ from safelight.observing.recorder import Recorder
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.skill import SkillProbe, Subject
-from safelight.vocabulary import CHECK
+from safelight.vocabulary import CHECK, DRIFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
 from safelight.watching.ranks.line import place_here
 
 SHARDED = "the weights are sharded, and a pass of the model takes all processes"
 JOINT = "the gradient is that of several processes, and cannot be computed again by one of them"
+NO_COPIES = "no two processes were seen to hold the same piece of the weights"
 # What is not measured then: by the beginning of the names in the record.
 OF_GRADIENTS = (f"{CHECK.name}/replay/",)
 OF_WHOLE_MODELS = (
@@ -79,6 +80,7 @@ class Inspection:
         if self._is_sharded:
             self.skill.leave_out(SHARDED)
             self._record.event(step, "left_out", reason=SHARDED, readings=list(OF_WHOLE_MODELS))
+            self._record.event(step, "left_out", reason=NO_COPIES, readings=[DRIFT.name])
         elif self._is_joint:
             self._record.event(step, "left_out", reason=JOINT, readings=list(OF_GRADIENTS))
         if names := self.probes.names():

@@ -173,15 +173,28 @@ def test_an_optimizer_that_never_steps_is_told_of(tmp_path: Path, monkeypatch: p
     assert finding.startswith("Error OPT")
 
 
-def test_sharded_weights_are_refused_in_words(tmp_path: Path) -> None:
-    class FullyShardedDataParallel(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = Denoiser()
+class DeepSpeedEngine(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
 
-    with pytest.raises(UsageError, match="sharded over processes"):
-        safelight.watch(FullyShardedDataParallel(), run=tmp_path / "run")
+
+def test_deepspeed_is_refused_in_words(tmp_path: Path) -> None:
+    partitioned = Denoiser()
+    partitioned.body.weight.ds_id = 1  # type: ignore[attr-defined]  # as ZeRO marks what it partitions
+    for model in (DeepSpeedEngine(Denoiser()), partitioned):
+        with pytest.raises(UsageError, match="DeepSpeed"):
+            safelight.watch(model, run=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+class FullyShardedDataParallel(DeepSpeedEngine):
+    """As FSDP1 names itself."""
+
+
+def test_the_check_of_a_model_needs_all_of_it() -> None:
+    with pytest.raises(UsageError, match="Check the model before it is sharded"):
+        safelight.check(FullyShardedDataParallel(Denoiser()), ALPHAS, torch.randn(4, 64))
 
 
 def test_a_watch_keeps_no_model_alive(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ UNSEEN_AREAS = {
     "average": "no EMA was seen",
     "adapter": "no adapter was seen",
     **dict.fromkeys(("samples", "pictures", "quality", "diversity", "copies"), NO_SAMPLES),
-    **dict.fromkeys((CONFIG, "checkpoint", "rows", "trial", "distributed", "probe"), OF_OWN_RUNS),
+    **dict.fromkeys((CONFIG, "checkpoint", "rows", "trial", "probe"), OF_OWN_RUNS),
+    "distributed": "no other process was seen to compare with",
     **dict.fromkeys(("labels", "stream", "response", "conditions"), "no labels or other conditions were seen"),
 }
 NO_ACCUMULATION = "gradients are not accumulated: it cannot move between micro-batches"

@@ -16,10 +16,12 @@ from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.watching.ranks.comparison import Comparison
 from safelight.watching.ranks.line import Entry, Line
 from safelight.watching.ranks.look import Look, read_layout, trained_by
+from safelight.words import first_line
 
 FETCH_SECONDS = 0.05  # between two looks at what has come
 PATIENCE = 10.0  # seconds that readings are held for the others; the loop goes on meanwhile
 LAST_WAIT = 5.0  # seconds, when the watch is closed: the others close theirs at the same time
+SHORT_WAIT = 0.5  # seconds, where none of them was heard of
 POLL_SECONDS = 0.01
 KEPT_CALLS = 1024  # updates, of a look that not all processes have told of
 SILENT = (
@@ -60,7 +62,7 @@ class First:
         self._fetched = 0.0
         self._read_until = -1  # the last update that was read
         self._asked: float | None = None
-        self._is_patient = True
+        self._is_patient, self._is_cut = True, False
         self._look.begin(0 if made_before is None else made_before())
 
     # --- in a step ------------------------------------------------------------------------------------------------
@@ -100,10 +102,7 @@ class First:
     def _count_ready(self, calls: Sequence[int | None], *, at_last: bool) -> int:
         self._fetch()
         if at_last:
-            until = time.monotonic() + (LAST_WAIT if self._is_patient else 0.0)
-            while self._lacks(calls) and time.monotonic() < until:
-                time.sleep(POLL_SECONDS)
-                self._fetch(at_once=True)
+            self._await(calls)
             return len(calls)
         if not self.is_sharded:
             return len(calls)
@@ -118,6 +117,16 @@ class First:
             return len(calls)
         return count
 
+    def _await(self, calls: Sequence[int | None]) -> None:
+        """At the end, shortly; hardly where nobody else has said a word: loops under DDP may watch one process only."""
+        begun = time.monotonic()
+        while self._is_patient and self._lacks(calls):
+            are_there = self.is_sharded or len(self._layouts) == self._line.size
+            if time.monotonic() - begun > (LAST_WAIT if are_there else SHORT_WAIT):
+                return
+            time.sleep(POLL_SECONDS)
+            self._fetch(at_once=True)
+
     def norms(self, call: int | None) -> Tensor | None:
         """Of the gradients of whole parameters, once."""
         found = None if call is None else self._norms.pop(call, None)
@@ -126,15 +135,17 @@ class First:
     def compared(self) -> list[tuple[int, dict[str, float]]]:
         """By step; once each."""
         found = []
-        for call in [call for call in self._looks if self._is_complete(call)]:
+        complete = [call for call in self._looks if self._is_complete(call)]
+        for call in complete:
             step, own = self._looks.pop(call)
             if self._comparison is None:
                 layouts = [self._layouts[rank] for rank in range(self._line.size)]
                 self._comparison = Comparison(layouts, is_bound=self._is_bound)
             others = [self._entries[call][rank] for rank in range(1, self._line.size)]
             found.append((step, self._comparison.readings([own, *others])))
-        for call in [call for call in self._looks if call < self._calls - KEPT_CALLS]:
-            del self._looks[call]
+        # What was told of a later one is told of no earlier one: a closure is called several times in one update.
+        lost = max([self._calls - KEPT_CALLS, *complete])
+        self._looks = {call: each for call, each in self._looks.items() if call > lost}
         for call in [call for call in self._entries if call <= self._read_until and call not in self._looks]:
             del self._entries[call]
         return found
@@ -148,8 +159,16 @@ class First:
         if not at_once and time.monotonic() - self._fetched < FETCH_SECONDS:
             return
         self._fetched = time.monotonic()
-        for rank, entry in self._line.fetch():
-            self._take(rank, entry)
+        if self._is_cut:
+            return
+        try:
+            for rank, entry in self._line.fetch():
+                self._take(rank, entry)
+        except Exception as error:  # the store has gone, and with it what was told
+            self._is_cut, self._is_patient = True, False
+            self._say_once(
+                f"The other processes cannot be heard any more ({type(error).__name__}: {first_line(error)})."
+            )
 
     def _take(self, rank: int, entry: Entry) -> None:
         if "failed" in entry:

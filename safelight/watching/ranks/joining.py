@@ -17,6 +17,7 @@ from safelight.watching.ranks.line import Line, Place, next_name, place_here
 from safelight.watching.ranks.look import trained_by
 from safelight.watching.ranks.member import Member
 from safelight.watching.silent_watch import SilentWatch
+from safelight.words import first_line
 
 
 def join_as_first(
@@ -30,9 +31,13 @@ def join_as_first(
     if place is None or given.optimizer is None:
         return None
     optimizer = bare_optimizer(given.optimizer)
-    line, made_before = _line(place, optimizer, calls)
-    is_bound = any(_replicas(module) == place.size for module in given.model.modules())
-    return First(line, optimizer, named, say_once, made_before=made_before, is_bound=is_bound)
+    try:
+        line, made_before = _line(place, optimizer, calls)
+        is_bound = any(_replicas(module) == place.size for module in given.model.modules())
+        return First(line, optimizer, named, say_once, made_before=made_before, is_bound=is_bound)
+    except Exception as error:
+        say_once(f"The other processes are not heard ({type(error).__name__}: {first_line(error)}).")
+        return None
 
 
 def join_as_member(given: WatchArguments) -> SilentWatch:
@@ -41,8 +46,11 @@ def join_as_member(given: WatchArguments) -> SilentWatch:
     if place is None or given.optimizer is None:
         return SilentWatch()
     optimizer = bare_optimizer(given.optimizer)
-    line, _ = _line(place, optimizer, None)
-    return Member(line, given.optimizer, read_ema=partial(_ema_in_order, given, optimizer))
+    try:
+        line, _ = _line(place, optimizer, None)
+        return Member(line, given.optimizer, read_ema=partial(_ema_in_order, given, optimizer))
+    except Exception:  # the first process says that this one is silent
+        return SilentWatch()
 
 
 class Members:

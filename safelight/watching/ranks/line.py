@@ -69,13 +69,14 @@ class Line:
 
     # --- the others -----------------------------------------------------------------------------------------------
 
-    def post(self, entry: Entry) -> bool:
-        """False where nobody reads, or not fast enough."""
-        if self._posted >= MOST_UNREAD and self._store.check([self._key(self.rank, self._posted - MOST_UNREAD)]):
-            return False
+    def has_room(self) -> bool:
+        """Not where nobody reads, or not fast enough."""
+        unread = self._key(self.rank, self._posted - MOST_UNREAD)
+        return self._posted < MOST_UNREAD or not self._store.check([unread])
+
+    def post(self, entry: Entry) -> None:
         self._store.set(self._key(self.rank, self._posted), save(dict(entry)))
         self._posted += 1
-        return True
 
     def _key(self, rank: int, number: int) -> str:
         return f"{self._name}/{rank}/{number}"

@@ -38,6 +38,7 @@ class LocalGradient:
         return {"parts": torch.stack([own, _some(parameter.grad)]).cpu().numpy()}
 
     def close(self) -> None:
+        self._parameter = self._own = None
         while self._undo:
             self._undo.pop()()
 
@@ -46,8 +47,11 @@ class LocalGradient:
         if not self._is_wanted or self._parameter is None or gradient.is_sparse:
             return
         there = self._parameter.grad
-        is_first = self._own is None or there is None or not bool(there.any())
-        self._own = _some(gradient) if is_first or self._own is None else self._own + _some(gradient)
+        try:
+            is_cleared = there is None or not bool(there.any())
+            self._own = _some(gradient) if is_cleared or self._own is None else self._own + _some(gradient)
+        except Exception:  # in the middle of the backward pass of the loop
+            self.close()
 
 
 @torch.no_grad()

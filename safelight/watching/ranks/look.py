@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class Look:
         self._local = LocalGradient(parameters, self.pieces)
         self._fully_sharded, self._processes = FullySharded(parameters), processes
         self._batch: Tensor | None = None
+        self._is_wanted = False  # the update that is made next
         self._random = 0  # at the update before
         self._patches = Patches()
         self._patches.wrap(loaders._BaseDataLoaderIter, "__next__", self._take_batch)
@@ -53,7 +55,8 @@ class Look:
 
     def begin(self, call: int) -> None:
         """The update with this number is made next."""
-        self._local.begin(is_wanted=is_look(call))
+        self._is_wanted = is_look(call)
+        self._local.begin(is_wanted=self._is_wanted)
 
     @torch.no_grad()
     def take(self, call: int) -> dict[str, np.ndarray]:
@@ -101,7 +104,9 @@ class Look:
 
     def _take_batch(self, function: Any, loader: Any) -> Any:
         batch = function(loader)
-        self._batch = next((t for t in tensors_in(batch) if t.is_floating_point() and t.dim() > 1), None)
+        if self._is_wanted:
+            with suppress(Exception):  # of a batch that cannot be looked into: the loop has it in any case
+                self._batch = next((t for t in tensors_in(batch) if t.is_floating_point() and t.dim() > 1), None)
         return batch
 
 

@@ -67,24 +67,26 @@ class Member(SilentWatch):
         self._look.begin(0 if made_before is None else made_before())
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
+        self._safely(lambda: self._post(all_of_them=True))  # the first one knows that it is there
 
     def step(self, loss: Tensor | float | None = None, **passed: Tensor | None) -> Any:
         self._safely(lambda: self._complete(passed))
         return self.stats
 
     def close(self, **_: Any) -> None:
-        if not self._on or os.getpid() != self._process:
+        if os.getpid() != self._process:
             return
         self._safely(lambda: self._post(all_of_them=True))
-        self._end()
-
-    def _end(self) -> None:
-        self._on = False
+        self._stop()
         self._hooks.close()
         self._after.remove()
+        atexit.unregister(self._at_exit)
+
+    def _stop(self) -> None:
+        """The hooks of the optimizer stay until the end and do nothing: torch may be going through them just now."""
+        self._on, self._current = False, None
         self._look.close()
         self._entries.clear()
-        atexit.unregister(self._at_exit)
 
     def __enter__(self) -> Member:
         return self
@@ -101,11 +103,12 @@ class Member(SilentWatch):
             words = f"{type(error).__name__}: {first_line(error)}".encode()
             with suppress(Exception):  # the store may have gone
                 self._line.post({"failed": np.frombuffer(words, np.uint8)})
-            self._end()
+            self._stop()
 
     # --- an update ------------------------------------------------------------------------------------------------
 
     def _before_update(self, gradients: Callable[[], list[Tensor]]) -> None:
+        self._current = None
         self._post()
         self._calls = self._calls + 1 if self._made_before is None else self._made_before()
         entry: dict[str, Any] = dict(self._look.take(self._calls))
@@ -149,14 +152,15 @@ class Member(SilentWatch):
         """Without those of an update that more is told of."""
         count = len(self._entries) - (self._current is not None and not all_of_them and self._has_current)
         device = self._parameters[0].device
-        is_due = count >= DEVICE_WINDOW or not self._is_sharded or all_of_them
+        is_due = count % DEVICE_WINDOW == 0 or not self._is_sharded or all_of_them
         is_due |= device.type == "cpu" and time.monotonic() - self._posted > POST_SECONDS
         if not count or not is_due:
             return
-        joined = {f"{start}{name}": each for start, entry in self._entries[:count] for name, each in entry.items()}
-        if self._line.post(_on_host(joined)):
-            del self._entries[:count]
         self._posted = time.monotonic()
+        if self._line.has_room():
+            told = {f"{start}{name}": each for start, entry in self._entries[:count] for name, each in entry.items()}
+            self._line.post(_on_host(told))
+            del self._entries[:count]
 
     @property
     def _has_current(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from histories import Series, checks, measured
-from rule_rows import Row, check_row, fires_in, parameters, row
+from rule_rows import NO_GRADIENT, Row, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.rules import system
 
@@ -19,6 +19,7 @@ def rolled(**numbers: float) -> Series:
     return measured(**{f"distributed__{name}": (ROLLS, np.full(4, number)) for name, number in numbers.items()})
 
 
+OURS = {"train.steps": 2000}
 ROWS = [
     row("with gradients", "system.sampling-with-gradients", checks(sampler__with_gradients=1)),
     row("starved", "system.starved-loader:warning", measured(speed__data_wait=(WAITS,
@@ -31,8 +32,23 @@ ROWS = [
     row("all processes agree", "", rolled(drift=0, same_noise=0, overlap=0)),
     row("one process drifts", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 0, 1, 1]))),
     row("a drift that was mended", "distributed.drift", measured(distributed__drift=(ROLLS, [0, 2, 0, 0]))),
-    row("two processes with one seed", "distributed.same-noise", rolled(same_noise=1)),
-    row("all processes have the same rows", "distributed.overlap", rolled(overlap=1)),
+    row("two processes with one seed", "distributed.same-noise:warning", rolled(same_noise=1)),
+    row("our own, with one seed", "distributed.same-noise:error", rolled(same_noise=1), settings=OURS),
+    row("the same noise once", "", measured(distributed__same_noise=(ROLLS, [0, 1, 0, 0]))),
+    row("all processes have the same rows", "distributed.overlap:warning", rolled(overlap=1)),
+    row("some rows of a loop that draws with replacement", "", rolled(overlap=0.3)),
+    row("some rows of our own", "distributed.overlap:error", rolled(overlap=0.3), settings=OURS),
+    row("gradients and data of one kind", "", rolled(gradients=0, reduction=1, data__00=0.2, data__01=0.2)),
+    row("gradients that are not averaged", "distributed.not-reduced:error", rolled(gradients=1)),
+    row("weights drift, for gradients are not averaged", "distributed.not-reduced",
+        rolled(gradients=1) | measured(distributed__drift=(ROLLS, [0, 1, 1, 1]))),
+    row("no gradient, for FSDP keeps them", "distributed.not-reduced", NO_GRADIENT | rolled(gradients=2)),
+    row("a sum over two processes", "distributed.summed:warning", rolled(reduction=2)),
+    row("a sum, with Adam", "distributed.summed:info", rolled(reduction=2) | checks(optimizer__adaptive=1)),
+    row("a sum once", "", measured(distributed__reduction=(ROLLS, [1, 2, 1, 1]))),
+    row("a mean that was clipped", "", rolled(reduction=0.1)),
+    row("one process with other data", "distributed.other-data:warning", rolled(data__00=0.1, data__01=1.7)),
+    row("data that differs for two looks", "", measured(distributed__data__01=(ROLLS, [1.7, 1.7, 0.4, 0.3]))),
     row("a straggler", "distributed.straggler", rolled(slowest=2.4, waiting=0.4, seconds__00=0.1, seconds__01=0.3)),
     row("slow for two looks", "",
         rolled(waiting=0.4) | measured(distributed__slowest=(ROLLS, [2.4, 2.4, 1.1, 1.1]))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -125,6 +126,24 @@ def test_the_first_process_is_known_by_its_launcher(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert launch.is_first_by_environment() == first
+
+
+@pytest.mark.parametrize(
+    ("variables", "handed_over"),
+    [({}, False), ({"RANK": "1"}, True), ({"RANK": "1", "SAFELIGHT": "off"}, None), ({"SAFELIGHT": "off"}, None)],
+)
+def test_the_others_are_told_that_they_are(
+    variables: dict[str, str], handed_over: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in launch.RANKS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(launch, "run_inside", lambda command, environment: seen.append(environment) or 0)
+    launch.run_script(launch.Options(), ["main.py"], owns_process=False)
+    given = seen[0].get("SAFELIGHT_RUN")
+    assert (None if given is None else json.loads(given)["is_member"]) == handed_over
 
 
 @pytest.mark.parametrize("variables", [{"SAFELIGHT": "off"}, {"RANK": "1"}], ids=str)
