@@ -181,7 +181,7 @@ def raised_by(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[tuple[Ru
 
 def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     """An error that ended is not over while the run has not recovered from it."""
-    damages = [(rule, finding) for rule, finding in found if rule.is_damage and finding.over is None]
+    damages = [(rule, finding) for rule, finding in found if rule.tells_outcome and finding.over is None]
 
     def reopened(rule: Rule, finding: Finding) -> Finding:
         damage = next((damage for other, damage in damages if _explains(rule, finding, other, damage)), None)
@@ -190,14 +190,16 @@ def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
         words = (
             f"{finding.summary} That ended at step {finding.over:,}, and the run has not recovered. {damage.summary}"
         )
-        return replace(finding, summary=words, over=None, evidence=(*finding.evidence, *damage.evidence))
+        severity = min(finding.severity, damage.severity, key=ORDER.index)
+        evidence = (*finding.evidence, *damage.evidence)
+        return replace(finding, summary=words, over=None, severity=severity, evidence=evidence)
 
     return [(rule, reopened(rule, finding)) for rule, finding in found]
 
 
 def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Finding], tuple[Explained, ...]]:
-    """Those that no other finding explains, and the others. Of those that explain each other in a circle, the earliest
-    is kept."""
+    """Those that no other finding explains, and the others. Of those that explain each other in a circle, the worst is
+    kept: a warning that came first may be a sign of it."""
     causes = [
         [j for j, (other, cause) in enumerate(found) if _explains(other, cause, rule, finding)]
         for rule, finding in found
@@ -207,12 +209,29 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Findi
     explained: list[Explained] = []
     for place, (_, finding) in enumerate(found):
         circle = behind[place] | {place}
-        first = min(circle, key=lambda i: (found[i][1].step, ORDER.index(found[i][1].severity), i))
+        first = min(circle, key=lambda i: (ORDER.index(found[i][1].severity), found[i][1].step, i))
         if first == place and all(place in behind[other] for other in behind[place]):
-            kept.append(finding)
+            outcomes = [
+                each
+                for (rule, each), causes in zip(found, behind, strict=True)
+                if place in causes and rule.tells_outcome
+            ]
+            kept.append(_as_severe(finding, outcomes))
         else:
             explained.append(Explained(finding, frozenset(found[i][1].code for i in behind[place] - {place})))
     return kept, tuple(explained)
+
+
+def _as_severe(cause: Finding, outcomes: Iterable[Finding]) -> Finding:
+    """A cause that is milder than what has become of the run is as severe, and says so, unless its own readings do."""
+    worse = [each for each in outcomes if each.over is None and each.severity == "error"]
+    if cause.severity == "error" or not worse:
+        return cause
+    outcome = min(worse, key=lambda each: each.step)
+    if set(outcome.evidence) <= set(cause.evidence):
+        return cause
+    evidence = (*cause.evidence, *outcome.evidence)
+    return replace(cause, severity="error", summary=f"{cause.summary} {outcome.summary}", evidence=evidence)
 
 
 def _reached(causes: list[list[int]], place: int) -> set[int]:

@@ -94,6 +94,11 @@ class Rule:
     logs: LogNeed | None = None
     """What it needs of a log that we did not write; None: no log can tell."""
 
+    @property
+    def tells_outcome(self) -> bool:
+        """Whether it says what has become of the run, whatever the cause."""
+        return self.is_damage or "*" in self.explained_by
+
     def find(self, run: RunHistory) -> Finding | None:
         detection = self.detect(run)
         if detection is None:

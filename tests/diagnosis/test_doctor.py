@@ -12,7 +12,7 @@ from loss_curves import healthy_curve, rising, spiked
 from rule_rows import HEALTHY_ROWS, Row, case_of, check_row, every_row, parameters
 
 from safelight.diagnosis.doctor import CONSEQUENCE_LAG, diagnose, examine, explain
-from safelight.diagnosis.finding import Severity
+from safelight.diagnosis.finding import Evidence, Severity
 from safelight.diagnosis.rule import Detection, Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
@@ -98,7 +98,8 @@ def rule(
     """One that says the same of every history; nothing where `step` is None."""
 
     def detect(_: RunHistory) -> Detection | None:
-        return None if step is None else Detection(step, "It is so.", severity=severity, ended_at=ended_at)
+        evidence = (Evidence(cause, 1.0),)
+        return None if step is None else Detection(step, f"{cause}.", evidence, severity=severity, ended_at=ended_at)
 
     return Rule(cause, cause, "", "", "", "Fix it.", detect, explained_by=" ".join(explained_by))
 
@@ -132,6 +133,31 @@ def rule(
 def test_consequences(rules: list[Rule], reported: str) -> None:
     found = examine(RunHistory(InMemoryReadings({})), tuple(rules))
     assert [finding.cause for finding in found] == reported.split()
+
+
+@pytest.mark.parametrize(
+    ("rules", "reported"),
+    [
+        # what has become of the run is not hidden by a milder cause: that is as severe, and says so
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "*")], ("a.x", "error", "a.x. b.y.")),
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "*", severity="warning")], ("a.x", "warning", "a.x.")),
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "*", ended_at=9)], ("a.x", "warning", "a.x.")),
+        ([rule("a.x", 0), rule("b.y", 5, "*")], ("a.x", "error", "a.x.")),
+        # another name for the same is hidden
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "a.")], ("a.x", "warning", "a.x.")),
+        # a warning that the error explains as well is only a sign of it
+        ([rule("a.x", 0, "b.", severity="warning"), rule("b.y", 5, "*")], ("b.y", "error", "b.y.")),
+        # it ended, and the run has not recovered
+        (
+            [rule("a.x", 0, severity="warning", ended_at=3), rule("b.y", 5, "*")],
+            ("a.x", "error", "a.x. That ended at step 3, and the run has not recovered. b.y."),
+        ),
+    ],
+)
+def test_what_has_become_of_the_run_is_not_hidden(rules: list[Rule], reported: tuple[str, Severity, str]) -> None:
+    [finding] = examine(RunHistory(InMemoryReadings({})), tuple(rules))
+    assert (finding.cause, finding.severity, finding.summary) == reported
+    assert finding.over is None
 
 
 @pytest.mark.parametrize("names", [("diverged", "a foreign loop"), ("too much decay", "too high")])
