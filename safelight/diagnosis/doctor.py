@@ -84,11 +84,12 @@ class Diagnosis:
 
 
 class Findings(list[Finding]):
-    """The worst first; empty if nothing was found. How much that is worth, its verdict and coverage say."""
+    """The worst first; empty if nothing was found. How much that is worth, its verdict and coverage say; `progress`
+    says whether the loss still falls."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis.findings)
-        self.verdict, self.coverage = diagnosis.verdict, diagnosis.coverage
+        self.verdict, self.coverage, self.progress = diagnosis.verdict, diagnosis.coverage, diagnosis.progress
 
 
 def diagnose(run: str | Path | None = None, *, losses: Sequence[float] | None = None) -> Findings:
@@ -113,7 +114,12 @@ def diagnose_losses(losses: Sequence[float]) -> Diagnosis:
     broken = [(int(step), "nonfinite", {}) for step in np.flatnonzero(~np.isfinite(numbers))]
     readings = InMemoryReadings({LOSS.name: (np.arange(len(numbers)), numbers)}, broken)
     run = RunHistory(readings)
-    return Diagnosis(examine(run), coverage(run), watched=True, progress=progress(readings))
+    found = examine(run)
+    return Diagnosis(found, coverage(run), progress=progress(readings, advises=not _is_ill(found)))
+
+
+def _is_ill(findings: Iterable[Finding]) -> bool:
+    return any(each.over is None and each.severity != "info" for each in findings)
 
 
 def is_foreign(path: Path) -> bool:
@@ -129,7 +135,7 @@ def diagnose_log(path: str | Path, loss: str | None = None) -> Diagnosis:
     looked = coverage(run)
     able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.unable)
     found, explained = examine_all(run, able)
-    trend = progress(log.readings) if log.summary.spacing.single else None
+    trend = progress(log.readings, advises=not _is_ill(found)) if log.summary.spacing.single else None
     return Diagnosis(found, looked, progress=trend, explained=explained, log=log.summary)
 
 
@@ -138,9 +144,10 @@ def diagnose_run(run: str | Path) -> Diagnosis:
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
         run_history = RunHistory(history, config, folder.status())
-        skill, converged = skill_summary(history), progress(history)
+        skill = skill_summary(history)
         looked, samples = coverage(run_history), describe_samples(run_history)
         findings, explained = examine_all(run_history)
+        converged = progress(history, advises=not _is_ill(findings))
         can_pass_more = config is None and not run_history.status.get("captured")
         return Diagnosis(findings, looked, skill, can_pass_more, converged, samples, explained)
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from safelight.diagnosis import Diagnosis, Finding, diagnose_run
+from safelight.diagnosis import Diagnosis, Finding, Progress, diagnose_run
 from safelight.monitors.modules import MAX_NAMES_IN_EVENT, named_without_wrappers, unwrapped
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
@@ -124,6 +124,11 @@ class Watch:
     def verdict(self) -> str:
         """What is wrong, how many rules could look, and what to pass so that more can."""
         return self.diagnosis.verdict
+
+    @property
+    def progress(self) -> Progress:
+        """Whether the loss still falls: a sentence as text, and the state of low, medium and high noise as `bands`."""
+        return self.diagnosis.progress or Progress()
 
     @property
     def best_step(self) -> int | None:

@@ -198,6 +198,15 @@ def test_a_list_of_losses_is_judged_and_coverage_is_stated(make: Any, causes: li
     assert [finding.cause for finding in found] == causes
     assert 5 < found.coverage.looked < found.coverage.rules
     assert causes or f"the {found.coverage.looked} of {found.coverage.rules} rules" in found.verdict
+    assert "`watch" not in found.verdict, "there is no watch that more could be passed to"
+
+
+def test_whether_the_loss_still_falls_and_a_longer_run_is_advised_only_where_nothing_is_wrong() -> None:
+    falls = 0.1 + 20 / (20 + np.arange(600.0))
+    found, ill = diagnose(losses=falls), diagnose(losses=[*falls[:-1], np.nan])
+    assert str(found.progress) == "Loss still falling at all noise levels: train longer."
+    assert [band.state for band in found.progress.bands] == ["falling"]
+    assert (len(ill), str(ill.progress)) == (1, "Loss still falling at all noise levels.")
 
 
 @pytest.mark.parametrize("losses", [[], [[1.0], [2.0]], ["a", "b"], "ab"])
