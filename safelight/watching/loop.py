@@ -92,6 +92,7 @@ class Watch:
                 arguments.scaler,
                 before_update=self._before_update,
                 safely=self._measure_aside,
+                on_refused=lambda where: self._record.event(self._updates, "refused", first_nonfinite=where),
             )
         except Exception as error:
             run.close(status="crashed", error=str(error))
@@ -328,6 +329,7 @@ class Watch:
             self._last += self._skill.spent - spent  # no part of the time of a step
         elif hooks.skipped:
             pending.append(hooks.skipped_reading())
+            self._observer.repeat_step()
         self._observer.begin_step()
         call = None if self._first is None else self._first.take_call()
         pending = pending if self._first is None else self._first.joined(pending, call)
