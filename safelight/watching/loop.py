@@ -24,9 +24,9 @@ from safelight.monitors.modules import MAX_NAMES_IN_EVENT, named_without_wrapper
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
-from safelight.observing.speed import DataWait
+from safelight.observing.speed import DataWait, Pace
 from safelight.probes.forward_pass import Call, ForwardPass
-from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, NONFINITE_PARAMETERS, SPEED
+from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, NONFINITE_PARAMETERS, SPEED, TIME_LEFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.flush_timer import FlushTimer
 from safelight.watching.foreign import ema_of_trained, is_compiled, per_sample
@@ -99,7 +99,7 @@ class Watch:
             raise
         self._lean = lean
         self._micro_batches: list[tuple[Tensor, Tensor, Tensor | None]] = []  # losses, their mean, timesteps
-        self._data_wait = DataWait()
+        self._data_wait, self._pace = DataWait(), Pace(run.steps)
         # Steps that were not read yet, with the norms of their gradients and their number for the other processes.
         self._window: list[tuple[int, Tensor | None, int | None]] = []
         self._last = time.perf_counter()
@@ -322,6 +322,8 @@ class Watch:
         host_readings = {SPEED.name: len(losses) / seconds}
         if (waited := self._data_wait.share(seconds)) is not None:
             host_readings[DATA_WAIT.name] = waited
+        if (left := self._pace.left(self._updates + 1, seconds)) is not None:
+            host_readings[TIME_LEFT.name] = left
         pending: list[PendingReading] = []
         if (update := hooks.update(losses, t, self._read_ema)) is not None:
             spent = self._skill.spent

@@ -14,6 +14,7 @@ from loops import ALPHAS, Denoiser, batches, plain_loop
 from torch import Tensor, nn
 
 import safelight
+from safelight.comparison import compare
 from safelight.record.reading import read_signal
 
 
@@ -35,6 +36,15 @@ def test_the_norm_is_what_the_optimizer_saw(tmp_path: Path) -> None:
     plain_loop(5, look)
     told = [value for _, value in read_signal(tmp_path / "run" / "record.sqlite", "gradient/norm")]
     assert np.allclose(told, seen, rtol=1e-5)
+
+
+def test_a_loop_of_known_length_has_a_time_left(tmp_path: Path) -> None:
+    plain_loop(20, attach(tmp_path / "run", steps=40))
+    plain_loop(20, attach(tmp_path / "endless"))
+    left = [read_signal(tmp_path / name / "record.sqlite", "speed/left") for name in ("run", "endless")]
+    assert [[step for step, _ in each] for each in left] == [[15], []]
+    assert left[0][0][1] > 0
+    assert [each["steps"] for each in compare((tmp_path / "run", tmp_path / "endless"), ())["runs"]] == [40, None]
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
