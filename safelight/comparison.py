@@ -36,12 +36,13 @@ def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]
 
 def _describe_run(folder: RunFolder, config: Config | None, signals: tuple[str, ...]) -> dict[str, Any]:
     status = folder.status()
+    planned = status.get("steps") if config is None else config.train.steps
     with open_history(folder.record) as history:
         return {
             "run": str(folder.path),
             "status": status.get("status"),
             "step": status.get("step"),
-            "steps": None if config is None else config.train.steps,
+            "steps": planned if isinstance(planned, int) else None,
             "seconds": elapsed_seconds(folder),
             "best_step": status.get("best_step"),
             "evaluation": status.get("evaluation"),

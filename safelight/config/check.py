@@ -116,6 +116,12 @@ def _bad_process(config: Config) -> Iterator[str]:
         )
     if diffusion.process != "flow" and diffusion.shift != 1:
         yield f"diffusion.shift is {diffusion.shift:g}, but diffusion.process {diffusion.process} has none. Use 1."
+    of_edm = (diffusion.process, diffusion.prediction, diffusion.weighting)
+    if diffusion.sigma_data != type(diffusion)().sigma_data and "edm" not in of_edm:
+        yield (
+            f"diffusion.sigma_data is {diffusion.sigma_data:g}, but neither process, prediction nor weighting is edm, "
+            "which alone has one. Leave it out."
+        )
     if diffusion.process != "vp" and diffusion.zero_terminal_snr:
         yield f"diffusion.zero_terminal_snr is for diffusion.process vp, but it is {diffusion.process}. Leave it out."
 

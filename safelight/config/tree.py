@@ -279,9 +279,9 @@ class Checkpoint:
 class Sample:
     """The pictures drawn while training, always from the same noise."""
 
-    every: Positive[int | Epochs | None] = None
-    """Steps between pictures, or epochs such as `1ep`; unset: 20 in all, closer together at the start, when
-    most changes."""
+    every: NotNegative[int | Epochs | None] = None
+    """Steps between pictures, or epochs such as `1ep`; 0: none but those that are evaluated; unset: 20 in all,
+    closer together at the start, when most changes."""
     count: Positive[int] = 64
     """Images in the grid."""
     sampler: Sampler = "dpm-solver++"

@@ -53,6 +53,11 @@ class Progress:
     bands: tuple[Band, ...] = ()
     learning_rate: float | None = None
     """The latest, where it has decayed."""
+    advises: bool = True
+    """Whether a longer run, or its end, may be advised: not while something else is wrong."""
+
+    def __str__(self) -> str:
+        return self.words()
 
     def words(self) -> str:
         """One or two sentences."""
@@ -63,7 +68,7 @@ class Progress:
 
     def _falling(self) -> str | None:
         where = self._where("falling")
-        return where and f"Loss still falling at {where}: train longer."
+        return where and f"Loss still falling at {where}{': train longer' if self.advises else ''}."
 
     def _rising(self) -> str | None:
         where = self._where("rising")
@@ -75,9 +80,10 @@ class Progress:
             return None
         where = "" if len(level) == len(self.bands) else f" at {self._where('level')}"
         since = f"Loss level{where} since step {max(band.since or 0 for band in level):,}"
-        if self.learning_rate is not None and any(band.fell_until_decay for band in level):
+        if self.advises and self.learning_rate is not None and any(band.fell_until_decay for band in level):
             return f"{since}, the learning rate has decayed to {self.learning_rate:.2g}: a longer run may still gain."
-        return f"{since}: stopping is reasonable." if len(level) == len(self.bands) else f"{since}."
+        is_done = self.advises and len(level) == len(self.bands)
+        return f"{since}: stopping is reasonable." if is_done else f"{since}."
 
     def _unclear(self) -> str | None:
         where = self._where("unclear")
@@ -107,7 +113,7 @@ class _Looks:
         return _Looks(self.steps[self.steps <= step], self.losses[self.steps <= step])
 
 
-def progress(readings: ReadingSource) -> Progress:
+def progress(readings: ReadingSource, *, advises: bool = True) -> Progress:
     """By the best evidence there is: paired readings of the fixed set by noise level, else the loss of the batches by
     noise level, else what is known of all levels together."""
     recorded, rates = set(readings.signals()), _rates(readings)
@@ -120,8 +126,8 @@ def progress(readings: ReadingSource) -> Progress:
         bands = [band for name, looks in looks_at.items() if (band := _judge(name, looks, rates)) is not None]
         if bands:
             decayed = rates.latest if rates is not None and rates.has_decayed else None
-            return Progress(family.name, tuple(bands), decayed)
-    return Progress()
+            return Progress(family.name, tuple(bands), decayed, advises)
+    return Progress(advises=advises)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,11 +84,12 @@ class Diagnosis:
 
 
 class Findings(list[Finding]):
-    """The worst first; empty if nothing was found. How much that is worth, its verdict and coverage say."""
+    """The worst first; empty if nothing was found. How much that is worth, its verdict and coverage say; `progress`
+    says whether the loss still falls."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis.findings)
-        self.verdict, self.coverage = diagnosis.verdict, diagnosis.coverage
+        self.verdict, self.coverage, self.progress = diagnosis.verdict, diagnosis.coverage, diagnosis.progress
 
 
 def diagnose(run: str | Path | None = None, *, losses: Sequence[float] | None = None) -> Findings:
@@ -113,7 +114,12 @@ def diagnose_losses(losses: Sequence[float]) -> Diagnosis:
     broken = [(int(step), "nonfinite", {}) for step in np.flatnonzero(~np.isfinite(numbers))]
     readings = InMemoryReadings({LOSS.name: (np.arange(len(numbers)), numbers)}, broken)
     run = RunHistory(readings)
-    return Diagnosis(examine(run), coverage(run), watched=True, progress=progress(readings))
+    found = examine(run)
+    return Diagnosis(found, coverage(run), progress=progress(readings, advises=not _is_ill(found)))
+
+
+def _is_ill(findings: Iterable[Finding]) -> bool:
+    return any(each.over is None and each.severity != "info" for each in findings)
 
 
 def is_foreign(path: Path) -> bool:
@@ -129,7 +135,7 @@ def diagnose_log(path: str | Path, loss: str | None = None) -> Diagnosis:
     looked = coverage(run)
     able = tuple(rule for rule in RULES if rule.code not in looked.missing and rule.code not in looked.unable)
     found, explained = examine_all(run, able)
-    trend = progress(log.readings) if log.summary.spacing.single else None
+    trend = progress(log.readings, advises=not _is_ill(found)) if log.summary.spacing.single else None
     return Diagnosis(found, looked, progress=trend, explained=explained, log=log.summary)
 
 
@@ -138,9 +144,10 @@ def diagnose_run(run: str | Path) -> Diagnosis:
     config = resolve(file=folder.config) if folder.config.is_file() else None
     with open_history(folder.record) as history:
         run_history = RunHistory(history, config, folder.status())
-        skill, converged = skill_summary(history), progress(history)
+        skill = skill_summary(history)
         looked, samples = coverage(run_history), describe_samples(run_history)
         findings, explained = examine_all(run_history)
+        converged = progress(history, advises=not _is_ill(findings))
         can_pass_more = config is None and not run_history.status.get("captured")
         return Diagnosis(findings, looked, skill, can_pass_more, converged, samples, explained)
 
@@ -181,7 +188,7 @@ def raised_by(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[tuple[Ru
 
 def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     """An error that ended is not over while the run has not recovered from it."""
-    damages = [(rule, finding) for rule, finding in found if rule.is_damage and finding.over is None]
+    damages = [(rule, finding) for rule, finding in found if rule.tells_outcome and finding.over is None]
 
     def reopened(rule: Rule, finding: Finding) -> Finding:
         damage = next((damage for other, damage in damages if _explains(rule, finding, other, damage)), None)
@@ -190,14 +197,16 @@ def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
         words = (
             f"{finding.summary} That ended at step {finding.over:,}, and the run has not recovered. {damage.summary}"
         )
-        return replace(finding, summary=words, over=None, evidence=(*finding.evidence, *damage.evidence))
+        severity = min(finding.severity, damage.severity, key=ORDER.index)
+        evidence = (*finding.evidence, *damage.evidence)
+        return replace(finding, summary=words, over=None, severity=severity, evidence=evidence)
 
     return [(rule, reopened(rule, finding)) for rule, finding in found]
 
 
 def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Finding], tuple[Explained, ...]]:
-    """Those that no other finding explains, and the others. Of those that explain each other in a circle, the earliest
-    is kept."""
+    """Those that no other finding explains, and the others. Of those that explain each other in a circle, the worst is
+    kept: a warning that came first may be a sign of it."""
     causes = [
         [j for j, (other, cause) in enumerate(found) if _explains(other, cause, rule, finding)]
         for rule, finding in found
@@ -207,12 +216,29 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Findi
     explained: list[Explained] = []
     for place, (_, finding) in enumerate(found):
         circle = behind[place] | {place}
-        first = min(circle, key=lambda i: (found[i][1].step, ORDER.index(found[i][1].severity), i))
+        first = min(circle, key=lambda i: (ORDER.index(found[i][1].severity), found[i][1].step, i))
         if first == place and all(place in behind[other] for other in behind[place]):
-            kept.append(finding)
+            outcomes = [
+                each
+                for (rule, each), causes in zip(found, behind, strict=True)
+                if place in causes and rule.tells_outcome
+            ]
+            kept.append(_as_severe(finding, outcomes))
         else:
             explained.append(Explained(finding, frozenset(found[i][1].code for i in behind[place] - {place})))
     return kept, tuple(explained)
+
+
+def _as_severe(cause: Finding, outcomes: Iterable[Finding]) -> Finding:
+    """A cause that is milder than what has become of the run is as severe, and says so, unless its own readings do."""
+    worse = [each for each in outcomes if each.over is None and each.severity == "error"]
+    if cause.severity == "error" or not worse:
+        return cause
+    outcome = min(worse, key=lambda each: each.step)
+    if set(outcome.evidence) <= set(cause.evidence):
+        return cause
+    evidence = (*cause.evidence, *outcome.evidence)
+    return replace(cause, severity="error", summary=f"{cause.summary} {outcome.summary}", evidence=evidence)
 
 
 def _reached(causes: list[list[int]], place: int) -> set[int]:

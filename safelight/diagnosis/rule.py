@@ -98,6 +98,11 @@ class Rule:
     unable: Callable[[RunHistory], str | None] | None = None
     """Why it cannot look though all it needs was recorded; None: nothing more is needed."""
 
+    @property
+    def tells_outcome(self) -> bool:
+        """Whether it says what has become of the run, whatever the cause."""
+        return self.is_damage or "*" in self.explained_by
+
     def find(self, run: RunHistory) -> Finding | None:
         detection = self.detect(run)
         if detection is None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import Stopped, UsageError
-from safelight.monitors.finite import LOWEST_SCALE, NonfiniteSearch, all_finite, nonfinite_weights
+from safelight.monitors.finite import LOWEST_SCALE, NonfiniteSearch, all_finite, nonfinite_weights, report_refusal
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
 from safelight.probes.random_state import kept_random_state
@@ -113,6 +113,7 @@ class FiniteGuard:
             return
         self.refused_in_row += 1
         self.first_nonfinite = where
+        report_refusal(self._optimizer, where)
         if self.refused_in_row >= self._max_refused:
             raise Stopped(
                 f"{self.refused_in_row} updates in a row were not finite. The first non-finite value appeared in "

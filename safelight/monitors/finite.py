@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,23 @@ def check_finite(tensor: Tensor, name: str = "the tensor") -> Tensor:
         f"{values.numel():,} values of shape {tuple(values.shape)}, the first at {first}. Finite values: {between}.",
         finding=f"non-finite: {name}",
     )
+
+
+_listeners: weakref.WeakKeyDictionary[Any, list[Callable[[str], None]]] = weakref.WeakKeyDictionary()
+
+
+def on_refusal(optimizer: Any, listener: Callable[[str], None]) -> Callable[[], None]:
+    """Calls `listener` with the place of the first value that is not finite, where a guard refuses an update of this
+    optimizer. Returns what ends that."""
+    listeners = _listeners.setdefault(optimizer, [])
+    listeners.append(listener)
+    return lambda: listeners.remove(listener)
+
+
+def report_refusal(optimizer: Any, where: str) -> None:
+    for each in (optimizer, getattr(optimizer, "optimizer", None)):  # accelerate wraps it
+        for listener in tuple(_listeners.get(each, ()) if each is not None else ()):
+            listener(where)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> Tensor:

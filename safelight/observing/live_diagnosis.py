@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from safelight.diagnosis import diagnose
-from safelight.diagnosis.finding import Finding
+from safelight.diagnosis.finding import ORDER, Finding
 from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
 
@@ -24,7 +24,7 @@ class LiveDiagnosis:
         self, folder: RunFolder, record: Recorder, say: Callable[[str], None], on_finding: OnFinding | None = None
     ) -> None:
         self._folder, self._record, self._say, self._on_finding = folder, record, say, on_finding
-        self._reported: dict[str, bool] = {}  # by code: whether it was over
+        self._reported: dict[str, Finding] = {}  # by code, as it was said last
         self._thread: threading.Thread | None = None
         self._result: list[Finding] | Exception = []
         self._next = time.monotonic() + MIN_SECONDS_BETWEEN
@@ -83,13 +83,15 @@ class LiveDiagnosis:
     def _is_new(self, finding: Finding) -> bool:
         if finding.severity == "info":
             return False
-        over, before = finding.over is not None, self._reported.get(finding.code)
-        return before != over and not (over and before is None)
+        if (before := self._reported.get(finding.code)) is None:
+            return finding.over is None
+        is_worse = ORDER.index(finding.severity) < ORDER.index(before.severity)
+        return (finding.over is None) != (before.over is None) or (finding.over is None and is_worse)
 
     def _report(self, step: int, finding: Finding) -> None:
-        over = self._reported[finding.code] = finding.over is not None
+        self._reported[finding.code] = finding
         self._record.finding(step, finding)
-        if over:
+        if finding.over is not None:
             self._say(f"{finding.code} {finding.cause} is over since step {finding.over:,}.")
         else:
             self._say(

@@ -55,6 +55,22 @@ class Speedometer:
         return self._waited / max(1e-12, self._waited + self._worked)
 
 
+class Pace:
+    """Seconds per step of a foreign loop over the recent past. Clocks are read by who calls."""
+
+    def __init__(self, steps: int | None) -> None:
+        """`steps`: planned in all, where that is known."""
+        self._steps, self._mean, self._weight = steps, 0.0, 0.0
+
+    def left(self, step: int, seconds: float) -> float | None:
+        """Seconds that are left after `step` updates, of which the last took so many, every so often."""
+        self._mean = self._mean * MEMORY + seconds * (1 - MEMORY)
+        self._weight = self._weight * MEMORY + 1 - MEMORY
+        if self._steps is None or (step % WAITS and step != self._steps):
+            return None
+        return max(0, self._steps - step) * self._mean / self._weight
+
+
 class DataWait:
     """How long a foreign loop waits between a step and the next call of its model. Clocks are read by who calls."""
 

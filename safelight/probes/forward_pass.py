@@ -81,6 +81,14 @@ class Declared:
     def target(self, prediction: str) -> Target:
         return make_target(prediction, self.sigma_data)
 
+    def covers(self, t: Tensor) -> Tensor:
+        """Whether each time is one at which the process is known: a recognised one was read off at the times that had
+        been drawn by then, and is the same at its ends as beyond them."""
+        if self.process is None or not self.is_seen:
+            return torch.ones_like(t, dtype=torch.bool)
+        low, high = sorted((self.process.first, self.process.last))
+        return (t >= low) & (t <= high)
+
     def coefficients(self, t: Tensor, like: Tensor) -> tuple[Tensor, Tensor] | None:
         """(a, s) at `t`, shaped to scale whole samples; None if t is not a time of the process."""
         process = self.process

@@ -35,7 +35,7 @@ def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, T
     if x_t is not None and x_t.shape == x0.shape:
         x_t = x_t.float()
         x_t = _unscaled(x_t, a * clean + s * noise, a, t, declared)
-        readings |= _forward(x_t, clean, noise, a, s) | _network_input(micro_batch, x_t)
+        readings |= _forward(x_t, clean, noise, a, s, declared.covers(t)) | _network_input(micro_batch, x_t)
         readings |= _input_scale(micro_batch, clean, noise, a, s, t, declared)
     if target is not None and target.shape == x0.shape:
         readings |= _target(target.float(), clean, noise, a, s, declared)
@@ -63,15 +63,15 @@ def _channels(x0: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> dict[str, Tensor]:
-    """Medians over the samples whose x_t is wrong; over all, where none is."""
+def _forward(x_t: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor, is_known: Tensor) -> dict[str, Tensor]:
+    """Medians over the samples whose x_t is wrong; over all, where none is. `is_known`: where a and s are."""
     wanted = a * x0 + s * noise
     errors = _length(x_t - wanted) / _length(wanted).clamp(min=TINY)
-    wrong = ~(errors <= checks.FORWARD_LIMIT)
+    wrong = ~(errors <= checks.FORWARD_LIMIT) & is_known
     signal, spread, residual = _fit(x_t, x0, noise)
     flat_a, flat_s = a.flatten(), s.flatten()
     return {
-        checks.FORWARD_WRONG: wrong.float().mean(),
+        checks.FORWARD_WRONG: wrong.sum() / is_known.sum().clamp(min=1),
         checks.FORWARD_ERROR: _middle(errors, wrong),
         checks.FORWARD_RESIDUAL: _middle(residual, wrong),
         checks.FORWARD_NOISE_SEEN: _middle(spread, wrong),

@@ -68,7 +68,7 @@ class PicturesAndEvaluations:
     def draw_last(self) -> None:
         """The picture of a run that its patience ends before the last step, which always has one."""
         picture, early = self._folder.picture(self._step), self._step < self._config.train.steps
-        if early and self._group.broadcast(lambda: not picture.is_file()):
+        if early and self._config.sample.every != 0 and self._group.broadcast(lambda: not picture.is_file()):
             self._draw(evaluating=False, ended=True)
 
     def _may_evaluate(self) -> bool:

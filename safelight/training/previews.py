@@ -23,7 +23,8 @@ from safelight.training.state import State
 
 def preview_steps(config: Config) -> Set[int]:
     """The steps after which a picture is drawn."""
-    return planned_steps(config.train.steps, every_in_steps(config.sample.every), STAGES)
+    every = every_in_steps(config.sample.every)
+    return set() if every == 0 else planned_steps(config.train.steps, every, STAGES)
 
 
 def preview_request(config: Config, count: int) -> Request:

@@ -50,7 +50,7 @@ class Captured:
         say: Callable[[str], None] | None = None,
         on_finding: OnFinding | None = None,
         stop_after: int | None = None,
-        loggers: Sequence[str] = (),
+        loggers: str | Sequence[str] = (),
     ) -> None:
         self._say = say = say or print_to_stderr
         self._open_run = partial(WatchedRun, run, 0, say, steps=steps, loggers=loggers, is_captured=True)
@@ -181,7 +181,7 @@ def auto(
     say: Callable[[str], None] | None = None,
     on_finding: OnFinding | None = None,
     stop_after: int | None = None,
-    loggers: Sequence[str] = (),
+    loggers: str | Sequence[str] = (),
 ) -> Captured:
     """One line at the top of a script or a notebook: what trains below it is watched until the process ends."""
     found = Captured(run=run, steps=steps, say=say, on_finding=on_finding, stop_after=stop_after, loggers=loggers)

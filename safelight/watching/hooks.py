@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from safelight.monitors import finite
 from safelight.monitors.modules import norms_of
 from safelight.monitors.pieces import local_of
 from safelight.monitors.reading_buffer import PendingReading
@@ -31,19 +32,23 @@ class OptimizerHooks:
         *,
         before_update: Callable[[Callable[[], list[Tensor]]], None],
         safely: Guarded,
+        on_refused: Callable[[str], None] = lambda where: None,
     ) -> None:
-        """`before_update` is given a way to the gradients as the optimizer will see them."""
+        """`before_update` is given a way to the gradients as the optimizer will see them; `on_refused` the place that
+        a FiniteGuard names."""
         self.follows_updates = optimizer is not None
         self.norms: Tensor | None = None  # [parameters] of the update since the last `clear`
         self.refused: Tensor | None = None  # 1 where a fused optimizer will skip the update on the device
-        self.skipped = False  # whether a scaler kept the optimizer from it
+        self.skipped = False  # whether a scaler or a guard kept the optimizer from it
         self.scale: Tensor | None = None
         self.lr: float | Tensor | None = None  # not known before the first update
         self._parameters, self._before_update, self._safely = list(parameters), before_update, safely
+        self._on_refused = on_refused
         self._undo: list[Callable[[], None]] = []
         if optimizer is not None:
             bare = bare_optimizer(optimizer)
             self._undo.append(bare.register_step_pre_hook(self._before_step).remove)
+            self._undo.append(finite.on_refusal(bare, self._count_refusal))
             if (scaler := scaler or getattr(optimizer, "scaler", None)) is not None:  # accelerate's has one
                 with suppress(AttributeError, TypeError):  # one that lets nothing be hung on it is not counted
                     self._count_refusals(scaler, bare)
@@ -124,6 +129,10 @@ class OptimizerHooks:
 
     def _gradients(self) -> list[Tensor]:
         return [local_of(p.grad) if p.grad is not None else torch.zeros_like(local_of(p)) for p in self._parameters]
+
+    def _count_refusal(self, where: str) -> None:
+        self.skipped = True
+        self._safely(lambda: self._on_refused(where))
 
     def _count_refusals(self, scaler: Any, optimizer: torch.optim.Optimizer) -> None:
         """A scaler that found infinities does not call the optimizer, so its hook is silent. That the scaler was called

@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from safelight.diagnosis import Diagnosis, Finding, diagnose_run
+from safelight.diagnosis import Diagnosis, Finding, Progress, diagnose_run
 from safelight.monitors.modules import MAX_NAMES_IN_EVENT, named_without_wrappers, unwrapped
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
-from safelight.observing.speed import DataWait
+from safelight.observing.speed import DataWait, Pace
 from safelight.probes.forward_pass import Call, ForwardPass
-from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, NONFINITE_PARAMETERS, SPEED
+from safelight.vocabulary import DATA_WAIT, LEARNING_RATE, NONFINITE_PARAMETERS, SPEED, TIME_LEFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.flush_timer import FlushTimer
 from safelight.watching.foreign import ema_of_trained, is_compiled, per_sample
@@ -92,13 +92,14 @@ class Watch:
                 arguments.scaler,
                 before_update=self._before_update,
                 safely=self._measure_aside,
+                on_refused=lambda where: self._record.event(self._updates, "refused", first_nonfinite=where),
             )
         except Exception as error:
             run.close(status="crashed", error=str(error))
             raise
         self._lean = lean
         self._micro_batches: list[tuple[Tensor, Tensor, Tensor | None]] = []  # losses, their mean, timesteps
-        self._data_wait = DataWait()
+        self._data_wait, self._pace = DataWait(), Pace(run.steps)
         # Steps that were not read yet, with the norms of their gradients and their number for the other processes.
         self._window: list[tuple[int, Tensor | None, int | None]] = []
         self._last = time.perf_counter()
@@ -124,6 +125,11 @@ class Watch:
     def verdict(self) -> str:
         """What is wrong, how many rules could look, and what to pass so that more can."""
         return self.diagnosis.verdict
+
+    @property
+    def progress(self) -> Progress:
+        """Whether the loss still falls: a sentence as text, and the state of low, medium and high noise as `bands`."""
+        return self.diagnosis.progress or Progress()
 
     @property
     def best_step(self) -> int | None:
@@ -316,6 +322,8 @@ class Watch:
         host_readings = {SPEED.name: len(losses) / seconds}
         if (waited := self._data_wait.share(seconds)) is not None:
             host_readings[DATA_WAIT.name] = waited
+        if (left := self._pace.left(self._updates + 1, seconds)) is not None:
+            host_readings[TIME_LEFT.name] = left
         pending: list[PendingReading] = []
         if (update := hooks.update(losses, t, self._read_ema)) is not None:
             spent = self._skill.spent
@@ -323,6 +331,7 @@ class Watch:
             self._last += self._skill.spent - spent  # no part of the time of a step
         elif hooks.skipped:
             pending.append(hooks.skipped_reading())
+            self._observer.repeat_step()
         self._observer.begin_step()
         call = None if self._first is None else self._first.take_call()
         pending = pending if self._first is None else self._first.joined(pending, call)

@@ -34,7 +34,7 @@ def watch(
     step: int = 0,
     steps: int | None = None,
     space: Space | None = None,
-    loggers: Sequence[str] = (),
+    loggers: str | Sequence[str] = (),
     sample_every: int | None = None,
     evaluate_every: int | None = None,
     features: Features = "lite0",
@@ -50,11 +50,11 @@ def watch(
 
     `scaler`: a torch.amp.GradScaler, so that updates it skips are counted; accelerate's is found by itself. `step`:
     updates that were made before, when a loop is resumed: what was recorded from there on is replaced. `steps`: how
-    many updates are planned in all. `space`: pixel or latent, where the data does not show it. `loggers`:
-    tensorboard, wandb, jsonl. For the diagnosis: `prediction`, what the model predicts: epsilon, sample,
-    v_prediction, flow (noise − x0), reverse_flow (x0 − noise), score or edm;
-    `sampler(model, noise)`, which returns samples and uses only the model it is given; `data`, a tensor, an array or a
-    Dataset of images as the loop trains on them: with process and prediction also for the skill of the model.
+    many updates are planned in all. `space`: pixel or latent, where the data does not show it. `loggers`: tensorboard,
+    wandb, jsonl, in a list or separated by commas. For the diagnosis: `prediction`, what the model predicts: epsilon,
+    sample, v_prediction, flow (noise − x0), reverse_flow (x0 − noise), score or edm; `sampler(model, noise)`, which
+    returns samples and uses only the model it is given; `data`, a tensor, an array or a Dataset of images as the loop
+    trains on them: with process and prediction also for the skill of the model.
 
     With a `sampler`, samples are drawn from the same noise every `sample_every` updates, as pictures of the run; with
     `data` or x0 they are compared with the images every `evaluate_every` updates, by `features` (lite0, inception).

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from safelight.diagnosis import Finding
+from safelight.diagnosis import Finding, Progress
 
 
 class SilentWatch:
@@ -17,6 +17,7 @@ class SilentWatch:
 
     findings: Sequence[Finding] = ()
     verdict = "This process is not watched: the first one is."
+    progress = Progress()
     best_step: int | None = None
     stats: Mapping[str, Any] = MappingProxyType({"findings": ()})
 

@@ -15,7 +15,7 @@ from safelight.errors import UsageError
 from safelight.files import make_directories
 from safelight.observing.recorder import Recorder, open_record
 from safelight.pages.report.html import write_report
-from safelight.record.sinks import LOGGERS
+from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
 
 
@@ -29,11 +29,10 @@ class WatchedRun:
         say: Callable[[str], None],
         *,
         steps: int | None = None,
-        loggers: Sequence[str] = (),
+        loggers: str | Sequence[str] = (),
         is_captured: bool = False,
     ) -> None:
-        if strangers := set(loggers) - set(LOGGERS):
-            raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")
+        loggers = chosen_loggers(loggers)
         self.folder = _open_folder(run, step)
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say, self.steps = 0.0, True, say, steps

@@ -33,6 +33,7 @@ REFUSED = [
     ({"sample.sampler": "euler"}, ["sample.sampler is euler", "ddim, ddpm and dpm-solver++"]),
     ({"diffusion.density": "log-normal"}, ["diffusion.density log-normal", "Use uniform or logit-normal"]),
     ({"diffusion.shift": 3}, ["diffusion.shift is 3", "Use 1"]),
+    ({"diffusion.sigma_data": 0.7}, ["diffusion.sigma_data is 0.7", "Leave it out"]),
     (
         {"diffusion.process": "edm", "diffusion.zero_terminal_snr": True},
         ["diffusion.zero_terminal_snr", "Leave it out"],
@@ -92,6 +93,8 @@ HEALTHY = [
     {"diffusion.prediction": "epsilon"},
     {"diffusion.prediction": "epsilon", "diffusion.process": "edm"},
     {"diffusion.process": "flow", "diffusion.timesteps": 10, "diffusion.shift": 3, "sample.sampler": "heun"},
+    {"diffusion.weighting": "edm", "diffusion.sigma_data": 0.7},
+    {"sample.every": 0, "evaluate.every": 0},
     {"diffusion.process": "edm", "diffusion.density": "log-normal"},
     {"diffusion.density": "logit-normal"},
     {"diffusion.timesteps": 50},

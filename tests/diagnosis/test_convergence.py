@@ -143,6 +143,13 @@ def test_progress_in_words(series: dict[str, tuple], words: str) -> None:
     assert progress(InMemoryReadings(series)).words() == words
 
 
+def test_nothing_is_advised_while_something_is_wrong() -> None:
+    for series, _ in ROWS.values():
+        found, silent = (progress(InMemoryReadings(series), advises=each).words() for each in (True, False))
+        assert (silent != found) == any(each in found for each in (LONGER, STOP, "a longer run may"))
+        assert not any(each in silent for each in (LONGER, STOP, "a longer run may"))
+
+
 def test_a_level_curve_is_seldom_called_falling() -> None:
     """Scatter of one percent: more than raw weights have at a rate that is not too high."""
     names = [f"skill/level/{level:02d}" for level in BANDS["high noise"]]

@@ -12,7 +12,7 @@ from loss_curves import healthy_curve, rising, spiked
 from rule_rows import HEALTHY_ROWS, Row, case_of, check_row, every_row, parameters
 
 from safelight.diagnosis.doctor import CONSEQUENCE_LAG, diagnose, examine, explain
-from safelight.diagnosis.finding import Severity
+from safelight.diagnosis.finding import Evidence, Severity
 from safelight.diagnosis.rule import Detection, Rule
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
@@ -98,7 +98,8 @@ def rule(
     """One that says the same of every history; nothing where `step` is None."""
 
     def detect(_: RunHistory) -> Detection | None:
-        return None if step is None else Detection(step, "It is so.", severity=severity, ended_at=ended_at)
+        evidence = (Evidence(cause, 1.0),)
+        return None if step is None else Detection(step, f"{cause}.", evidence, severity=severity, ended_at=ended_at)
 
     return Rule(cause, cause, "", "", "", "Fix it.", detect, explained_by=" ".join(explained_by))
 
@@ -132,6 +133,31 @@ def rule(
 def test_consequences(rules: list[Rule], reported: str) -> None:
     found = examine(RunHistory(InMemoryReadings({})), tuple(rules))
     assert [finding.cause for finding in found] == reported.split()
+
+
+@pytest.mark.parametrize(
+    ("rules", "reported"),
+    [
+        # what has become of the run is not hidden by a milder cause: that is as severe, and says so
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "*")], ("a.x", "error", "a.x. b.y.")),
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "*", severity="warning")], ("a.x", "warning", "a.x.")),
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "*", ended_at=9)], ("a.x", "warning", "a.x.")),
+        ([rule("a.x", 0), rule("b.y", 5, "*")], ("a.x", "error", "a.x.")),
+        # another name for the same is hidden
+        ([rule("a.x", 0, severity="warning"), rule("b.y", 5, "a.")], ("a.x", "warning", "a.x.")),
+        # a warning that the error explains as well is only a sign of it
+        ([rule("a.x", 0, "b.", severity="warning"), rule("b.y", 5, "*")], ("b.y", "error", "b.y.")),
+        # it ended, and the run has not recovered
+        (
+            [rule("a.x", 0, severity="warning", ended_at=3), rule("b.y", 5, "*")],
+            ("a.x", "error", "a.x. That ended at step 3, and the run has not recovered. b.y."),
+        ),
+    ],
+)
+def test_what_has_become_of_the_run_is_not_hidden(rules: list[Rule], reported: tuple[str, Severity, str]) -> None:
+    [finding] = examine(RunHistory(InMemoryReadings({})), tuple(rules))
+    assert (finding.cause, finding.severity, finding.summary) == reported
+    assert finding.over is None
 
 
 @pytest.mark.parametrize("names", [("diverged", "a foreign loop"), ("too much decay", "too high")])
@@ -172,6 +198,15 @@ def test_a_list_of_losses_is_judged_and_coverage_is_stated(make: Any, causes: li
     assert [finding.cause for finding in found] == causes
     assert 5 < found.coverage.looked < found.coverage.rules
     assert causes or f"the {found.coverage.looked} of {found.coverage.rules} rules" in found.verdict
+    assert "`watch" not in found.verdict, "there is no watch that more could be passed to"
+
+
+def test_whether_the_loss_still_falls_and_a_longer_run_is_advised_only_where_nothing_is_wrong() -> None:
+    falls = 0.1 + 20 / (20 + np.arange(600.0))
+    found, ill = diagnose(losses=falls), diagnose(losses=[*falls[:-1], np.nan])
+    assert str(found.progress) == "Loss still falling at all noise levels: train longer."
+    assert [band.state for band in found.progress.bands] == ["falling"]
+    assert (len(ill), str(ill.progress)) == (1, "Loss still falling at all noise levels.")
 
 
 @pytest.mark.parametrize("losses", [[], [[1.0], [2.0]], ["a", "b"], "ab"])

@@ -87,6 +87,16 @@ def test_what_is_found_is_reported_once_and_its_end_too(
     assert set(diagnoses.threads) == {"safelight-diagnosis"}
 
 
+def test_a_warning_that_becomes_an_error_is_reported_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    diagnoses = Diagnoses(*([finding(severity=each)] for each in ("warning", "error", "warning", "error")))
+    live, _, said = make(tmp_path, monkeypatch, diagnoses)
+    for step in (10, 20):
+        poll(live, clock, step)
+    assert [line.split()[0] for line in said] == ["Warning", "Error"]
+
+
 @pytest.mark.parametrize(
     "answer", [[], [finding(severity="info")], [finding(over=4)]], ids=["nothing", "info", "over before it was seen"]
 )

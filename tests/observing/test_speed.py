@@ -7,7 +7,7 @@ import math
 import pytest
 
 from safelight.observing import speed as module
-from safelight.observing.speed import SHORTEST_WAIT, WAITS, DataWait, Speedometer
+from safelight.observing.speed import SHORTEST_WAIT, WAITS, DataWait, Pace, Speedometer
 
 
 @pytest.mark.parametrize(("waited", "worked"), [(0.0, 0.5), (0.5, 0.5), (3.0, 1.0)])
@@ -40,3 +40,12 @@ def test_a_foreign_loop_waits_for_a_share_of_its_steps(waited: float, whole: flo
         wait.end(step + 10 * waited)  # a second call in the same step
         found.append(wait.share(whole))
     assert found == ([None] * (WAITS - 1) + [pytest.approx(share)]) * 2
+
+
+def test_the_time_that_is_left_follows_the_recent_steps() -> None:
+    pace, seconds = Pace(500), [9.0, *[0.1] * 199]
+    found = {step: left for step, each in enumerate(seconds, 1) if (left := pace.left(step, each)) is not None}
+    assert list(found) == list(range(WAITS, 200, WAITS))
+    assert found[192] == pytest.approx(308 * 0.1, rel=0.05)
+    assert pace.left(500, 0.1) == pace.left(512, 0.1) == 0
+    assert Pace(None).left(WAITS, 1.0) is None

@@ -14,8 +14,10 @@ from safelight import checks
 from safelight.config.tree import Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
-from safelight.diffusion.process import Process, edm, linear_flow
+from safelight.diffusion import clocks
+from safelight.diffusion.process import Process, edm, linear_flow, vp
 from safelight.diffusion.targets import make_target, target_of
+from safelight.diffusion.timing import share_of, timed
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 
@@ -298,6 +300,23 @@ def test_swapped_ends_and_another_formula_of_a_flow_are_seen() -> None:
     angle = t * math.pi / 2
     other = seen("flow", x_t=lambda made: angle.cos() * X0 + angle.sin() * NOISE)
     assert "forward.other-schedule" in other
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(9, 999), (0, 900), (9, 900)])
+def test_a_recognised_process_is_not_known_at_times_that_were_not_seen(lowest: int, highest: int) -> None:
+    """A loop that draws the first and the last timesteps for the first time after it was recognised."""
+    own = torch.arange(lowest, highest + 1, 3).double()
+    share = share_of(vp(ALPHAS), own.long()).numpy()
+    clock = clocks.measured(own.numpy(), share)
+    assert clock is not None
+    known = Declared(None, "epsilon", timed("vp", clock, ends=(0.0, 1.0)), draws=own.numpy(), is_seen=True)
+    t = T.clone()
+    t[:16], t[-16:] = 0, 999
+    right = {"x0": X0, "noise": NOISE, "t": t, "x_t": noised(X0, NOISE, t)}
+    readings = measure_noising(ForwardPass(torch.tensor(1.0), **right), known)
+    assert float(readings[checks.FORWARD_WRONG]) == 0
+    wrong = measure_noising(ForwardPass(torch.tensor(1.0), **right | {"x_t": X0}), known)
+    assert float(wrong[checks.FORWARD_WRONG]) >= 0.5, "the control: what is known is still looked at"
 
 
 def test_integer_times_of_a_flow_are_not_measured() -> None:

@@ -34,6 +34,12 @@ def test_every_stage_has_its_pictures_in_the_record(train_tiny: Callable[..., Pa
     assert names == {Path(picture.path).name for picture in found}
 
 
+def test_a_run_may_draw_no_pictures(train_tiny: Callable[..., Path]) -> None:
+    run = train_tiny("none", **{"sample.every": 0, "evaluate.every": 0})
+    with open_history(run / "record.sqlite") as history:
+        assert [picture.kind for picture in history.pictures()] == ["contact_sheet"]
+
+
 def test_pictures_of_stages_that_are_given_up_are_drawn_again(train_tiny: Callable[..., Path]) -> None:
     """A resume cuts the record; what is drawn after it stands there once."""
     import safelight

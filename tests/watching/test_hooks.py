@@ -14,6 +14,7 @@ from loops import ALPHAS, Denoiser, batches, plain_loop
 from torch import Tensor, nn
 
 import safelight
+from safelight.comparison import compare
 from safelight.record.reading import read_signal
 
 
@@ -35,6 +36,41 @@ def test_the_norm_is_what_the_optimizer_saw(tmp_path: Path) -> None:
     plain_loop(5, look)
     told = [value for _, value in read_signal(tmp_path / "run" / "record.sqlite", "gradient/norm")]
     assert np.allclose(told, seen, rtol=1e-5)
+
+
+def test_a_loop_of_known_length_has_a_time_left(tmp_path: Path) -> None:
+    plain_loop(20, attach(tmp_path / "run", steps=40))
+    plain_loop(20, attach(tmp_path / "endless"))
+    left = [read_signal(tmp_path / name / "record.sqlite", "speed/left") for name in ("run", "endless")]
+    assert [[step for step, _ in each] for each in left] == [[15], []]
+    assert left[0][0][1] > 0
+    assert [each["steps"] for each in compare((tmp_path / "run", tmp_path / "endless"), ())["runs"]] == [40, None]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_updates_that_a_guard_refuses_are_counted_and_named(tmp_path: Path, accumulate: int) -> None:
+    torch.manual_seed(0)
+    model = Denoiser()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    guard = safelight.FiniteGuard(model, optimizer, say=lambda words: None)
+    with safelight.watch(model, optimizer, run=tmp_path / "run", say=lambda words: None) as watch:
+        for number, (x, noise, t) in enumerate(batches(8 * accumulate)):
+            x = x * math.nan if number // accumulate in (3, 5) else x
+            loss = (model(x, t) - noise).square().mean()
+            loss.backward()
+            if (number + 1) % accumulate == 0:
+                guard.step(loss)
+                optimizer.zero_grad()
+            watch.step(loss)
+    path = tmp_path / "run" / "record.sqlite"
+    assert [step for step, _ in read_signal(path, "loss/mean")] == list(range(8))
+    assert [step for step, refused in read_signal(path, "update/refused") if refused] == [3, 5]
+    found = {each.code: each for each in watch.findings}
+    assert "ACC002" not in found
+    assert found["LOS001"].summary.startswith(
+        "2 updates had a loss or a gradient that was not finite, and were refused"
+    )
+    assert "such value appeared in the input of the model." in found["LOS001"].summary
 
 
 @pytest.mark.parametrize("prepared", [False, True])

@@ -93,6 +93,7 @@ def test_silence_says_what_it_could_not_see(tmp_path: Path) -> None:
         optimizer.zero_grad()
         watch.step(loss)
     words = watch.verdict
+    assert [band.state for band in watch.progress.bands] == ["unclear"]
     watch.close()
     assert words in said[-1]
     looked, rules = (int(number) for number in re.findall(r"the (\d+) of (\d+) rules", words)[0])

@@ -43,8 +43,22 @@ def test_what_was_recorded_from_the_step_on_is_replaced(tmp_path: Path) -> None:
     assert readings == [(0, 1.0), (1, 1.0), (2, 9.0), (3, 9.0)]
 
 
+@pytest.mark.parametrize("loggers", ["jsonl", " jsonl,", ["jsonl"], "jsonl, tensorboard"])
+def test_loggers_are_named_in_a_list_or_separated_by_commas(tmp_path: Path, loggers: str | list[str]) -> None:
+    run = WatchedRun(tmp_path / "run", 0, print, loggers=loggers)
+    run.record.add(0, {"loss/mean": 1.0})
+    run.close()
+    assert (tmp_path / "run" / "metrics.jsonl").is_file()
+    assert (tmp_path / "run" / "tensorboard").is_dir() == ("tensorboard" in loggers)
+
+
 @pytest.mark.parametrize(
-    ("loggers", "words"), [(["tensorbord"], "There is no logger 'tensorbord'"), ([], "already holds a record")]
+    ("loggers", "words"),
+    [
+        (["tensorbord"], "There is no logger 'tensorbord'"),
+        ("jsonl,paper", "logger 'paper'"),
+        ([], "already holds a record"),
+    ],
 )
 def test_what_cannot_be_opened_is_refused_in_words(tmp_path: Path, loggers: list[str], words: str) -> None:
     opened(tmp_path / "run").close()

@@ -17,7 +17,7 @@ from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, 
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART, LOSS, LOSS_SCALE
 
-AFTER = 8  # steps
+AFTER, LONG_AFTER = 8, 64  # steps
 ALONE = 0.999  # cosine with the gradient of one micro-batch
 USUAL_STEPS = 24
 CALM = 16  # steps whose median is one norm
@@ -116,11 +116,13 @@ def _largest_part(run: RunHistory) -> str:
 
 
 def _passes(run: RunHistory, step: int) -> bool:
-    """Whether the errors after a step are those of before; where they stay, it was not the batch."""
+    """Whether the errors after a step are those of before; where they stay, or begin to grow, it was not the batch."""
     steps, losses = run.series(LOSS)
     place = int(np.searchsorted(steps, step))
-    before, after = losses[max(0, place - USUAL_STEPS) : place], losses[place + 1 : place + 1 + AFTER]
-    return len(after) < AFTER // 2 or bool(np.median(after) < 3 * before.max())
+    before, after = losses[max(0, place - USUAL_STEPS) : place], losses[place + 1 : place + 1 + LONG_AFTER]
+    if len(after) < AFTER // 2:
+        return True
+    return bool((running_median(after, min(AFTER, len(after))) < 3 * before.max()).all())
 
 
 def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:

@@ -70,10 +70,14 @@ def nonfinite(run: RunHistory) -> Detection | None:
         return None
     half = run.latest(checks.PRECISION_HALF, 0.0) == 1
     has_seen = alone[0] in run.steps(checks.BATCH_REACH)
+    place = next(
+        (note.facts["first_nonfinite"] for note in run.events("stopped") if note.facts.get("first_nonfinite")), ""
+    )
     return Detection(
         alone[0],
         f"The output is not finite{' for finite inputs' if has_seen else ''}, first at step {alone[0]:,}"
-        + (", in fp16, which ends at 65,504." if half else "."),
+        + (", in fp16, which ends at 65,504." if half else ".")
+        + (f" The run was stopped; the first such value had appeared in {place}." if place else ""),
         (Evidence(name_of(checks.NONFINITE["pred"]), 0.0, (alone[0], alone[-1]), "1"),),
         ("the data: images and noise were finite",) if has_seen else (),
     )

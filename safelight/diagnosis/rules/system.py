@@ -22,6 +22,10 @@ from safelight.vocabulary import (
     Signal,
 )
 
+OTHER_LOADER = Fix(
+    "Raise num_workers of the DataLoader, and decode and resize the images once instead of in every epoch; look also "
+    "at what else the loop does between its steps."
+)
 STARVED_SHARE, WINDOWS = 0.3, 4  # the demo waits 0.9 % of a step; four looks are 64 steps
 MOSTLY_STARVED_SHARE = 0.6  # of a step: more is the loader in any loop
 SLOW_PROCESS_FACTOR, LOOKS = 1.5, 3  # what equal processes had: bench/results/scale.md
@@ -46,6 +50,7 @@ def starved_loader(run: RunHistory) -> Detection | None:
         # On a busy machine loaders wait for their turn, in a foreign loop also for its logging and pictures. Time is
         # lost, nothing of the model.
         severity="info" if run.config is None and share < MOSTLY_STARVED_SHARE else None,
+        fix=None if run.config is not None else OTHER_LOADER,
     )
 
 

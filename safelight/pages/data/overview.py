@@ -81,6 +81,7 @@ def _recorded(
 ) -> dict[str, Any]:
     cards = findings(run, history, run_status, diagnosed=diagnosed, name=_relative_path(run.path))
     signals = describe_signals(history)
+    is_ill = any(each["over"] is None and each["severity"] != "info" for each in cards)
     return status(run_status, history, cards) | {
         "signals": signals,
         "findings": cards,
@@ -89,7 +90,7 @@ def _recorded(
         "best_step": best_step(history, run_status.facts),
         "distance": distance_of(history, run_status.facts),
         "distance_name": distance_name(history, run_status.facts),
-        "progress": progress(history).to_json(),
+        "progress": progress(history, advises=not is_ill).to_json(),
         "cursor": max((each["last"] for each in signals), default=-1),
         "version": version(run_status, history, diagnosed),
     }

@@ -6,12 +6,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from safelight.errors import UsageError
 from safelight.record.sinks.jsonl import JsonLines
 from safelight.record.sinks.logger_threads import LoggerThreads, Opener
 from safelight.record.sinks.tensorboard import TensorBoard
 from safelight.record.sinks.wandb import WeightsAndBiases
 
 LOGGERS = ("tensorboard", "wandb", "jsonl")
+
+
+def chosen_loggers(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """By their names, as a list or separated by commas."""
+    names = given.split(",") if isinstance(given, str) else given or ()
+    found = tuple(name.strip() for name in names if name.strip())
+    if strangers := set(found) - set(LOGGERS):
+        raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")
+    return found
 
 
 def open_sinks(

@@ -115,7 +115,6 @@ def refuse_options(options: Options) -> None:
         if RunFolder(Path(options.run)).record.exists():
             raise UsageError(f"{options.run} already holds a record. Choose another --run.")
     if options.loggers:
-        from safelight.record.sinks import LOGGERS
+        from safelight.record.sinks import chosen_loggers
 
-        if strangers := set(options.loggers) - set(LOGGERS):
-            raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")
+        chosen_loggers(options.loggers)

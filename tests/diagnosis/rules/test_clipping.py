@@ -10,6 +10,8 @@ from rule_rows import Row, case_of, check_row, fires_in, parameters, row
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.rules import clipping
 
+DIVERGING = np.where(STEPS == 60, 90.0, ERROR * np.exp(np.maximum(STEPS - 70, 0) / 8))
+
 ROWS = [
     row("a batch of images that are far out", "clipping.outlier-batches",
         checks(batch__reach=np.where(STEPS == 60, 9.0, 1.0))),
@@ -22,6 +24,9 @@ ROWS = [
         measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)),
                  loss__mean=(STEPS, np.where(STEPS == 60, 90.0, ERROR)))
         | checks(loss__error=np.where(STEPS == 60, 90.0, ERROR), batch__reach=np.ones(128))),
+    row("a jolt that begins a divergence", "loss.diverged",
+        measured(gradient__norm=(STEPS, np.where(STEPS == 60, 30.0, 0.3)), loss__mean=(STEPS, DIVERGING))
+        | checks(loss__error=DIVERGING, batch__reach=np.ones(128))),
     row("norms that grow", "clipping.large-gradients",
         measured(gradient__norm=(STEPS, 0.3 * np.exp(np.maximum(STEPS - 64, 0) / 12)))),
     row("norms that grow a little", "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from histories import ERROR, LOOKS, STEPS, Series, checks, measured
+from histories import ERROR, LOOKS, STEPS, Series, broken, checks, measured
 from rule_rows import PARTS_STILL, STILL, Row, case_of, check_row, fires_in, parameters, row
 
 from safelight.diagnosis.doctor import examine
@@ -13,6 +13,20 @@ from safelight.diagnosis.rules import lr
 RATES = np.full(128, 1e-3)
 
 OURS = {"train.steps": 128}  # a loop that is not ours has no settings to advise
+
+
+def wrecked_at(rate: float, ratios: list[float]) -> Series:
+    """A constant rate, whose first update has these errors behind it, the last one for ever."""
+    after = np.concatenate([[1.0], ratios, np.full(60 - 1 - len(ratios), ratios[-1])])
+    steps = STEPS[:60]
+    bad = steps[~np.isfinite(after)]
+    return (
+        checks(loss__error=(steps, after), loss__zero=(steps, np.ones(60)), batch__reach=(steps, np.ones(60)))
+        | checks(finite__pred=(steps[np.isnan(after)], np.zeros(np.isnan(after).sum())), finite__loss=(bad, 0 * bad))
+        | measured(optimizer__lr=(steps, np.full(60, rate)), loss__mean=(steps, after))
+        | {f"check/search/{length}": ([], []) for length in ("1", "0.3", "0.1", "3", "10", "100")}
+    )
+
 
 ROWS = [
     row("too high", "lr.too-high", checks(search__1=(LOOKS, [1.0, 1.0, 1.4, 2.0, 3.0, 5.0, 9.0]))),
@@ -50,6 +64,18 @@ ROWS = [
     row("worse than nothing at two of the first steps", "",
         checks(loss__error=np.where(np.isin(STEPS, [1, 2]), 3.0, ERROR))),
     row("a network that begins loudly", "", checks(loss__error=4 * ERROR)),
+    row("thrown about at the very first steps, and since", "lr.too-high",
+        checks(loss__error=np.where(STEPS < 1, ERROR, 40.0))),
+    row("wrecked by the first update", "lr.too-high", wrecked_at(1.0, [1.4e6, 3.9e5, 4e3])),
+    row("wrecked, to infinity and NaN", "lr.too-high", wrecked_at(1e5, [np.inf, np.nan, np.nan]),
+        events=broken(range(1, 60))),
+    row("made to overflow by the first update", "lr.too-high", wrecked_at(1e9, [np.nan] * 3),
+        events=broken(range(1, 60))),
+    row("a network that overflows at a usual rate", "model.nonfinite", wrecked_at(1e-3, [np.nan] * 3),
+        events=broken(range(1, 60))),
+    row("a first batch that is far out", "", checks(loss__error=np.where(STEPS == 1, 4e3, ERROR))),
+    row("a search that meets NaN of the network", "", checks(search__1=([1], [np.nan]), search__rate=([1], [2e-3]))
+        | {f"check/search/{length}": ([1], [ratio]) for length, ratio in (("0.1", 0.998), ("0.3", 0.994))}),
     row("no warm-up", "lr.no-warmup", checks(search__1=(LOOKS, [4.0, 1.0, 0.9, 0.9, 0.9, 0.9, 0.9]))),
     row("a first update that is a little long", "", checks(search__1=(LOOKS, [2.0, 1.0, 0.9, 0.9, 0.9, 0.9, 0.9]))),
     row("a learning rate of zero", "lr.zero", STILL | PARTS_STILL | measured(optimizer__lr=(STEPS, np.zeros(128)))
@@ -87,6 +113,12 @@ HELD_ONLY_SHORT = {f"check/search/{length}": (LOOKS, np.full(7, ratio)) for leng
         (OVERSHOT, 0.004),
         (RAISED | HELD_ONLY_SHORT, 0.003),
         (RAISED | HELD_ONLY_SHORT | OVERSHOT | RAISED, 0.003),
+        (wrecked_at(1.0, [1.4e6, 3.9e5, 4e3]), 0.0003),
+        (wrecked_at(10.0, [9.6e13, 3.8e13, 1e9]), 0.0001),
+        (wrecked_at(1e3, [9e29, np.inf, np.nan]), 0.0001),
+        (wrecked_at(1e5, [np.inf, np.nan, np.nan]), 0.0001),
+        (wrecked_at(1e9, [np.nan, np.nan, np.nan]), 0.0001),
+        (wrecked_at(3e-4, [4e3, 4e3, 4e3]), 1e-6),
     ],
 )
 def test_one_finding_advises_one_rate(series: Series, rate: float) -> None:

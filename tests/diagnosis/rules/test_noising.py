@@ -19,6 +19,8 @@ ROWS = [
     row("clamped", "forward.clamped", WRONG | checks(forward__at_limit=np.full(16, 0.3),
         forward__residual=np.full(16, 0.2))),
     row("no noise", "forward.no-noise", WRONG | checks(forward__clean=np.zeros(16), forward__noise_seen=np.zeros(16))),
+    row("clean samples among others", "forward.other-schedule",
+        checks(forward__wrong=np.full(16, 0.1), forward__clean=np.zeros(16))),
     row("not the formula", "forward.not-the-formula", WRONG | checks(forward__residual=np.full(16, 0.3))),
     row("random parts", "forward.not-the-formula", WRONG | checks(forward__rough=np.full(16, 1.0))),
     row("the network is shown something else", "forward.not-the-formula",

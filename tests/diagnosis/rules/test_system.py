@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from histories import Series, checks, measured
-from rule_rows import NO_GRADIENT, Row, check_row, fires_in, parameters, row
+from rule_rows import NO_GRADIENT, Row, case_of, check_row, fires_in, parameters, row
 
+from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.rules import system
 
 WAITS = np.arange(0, 128, 16)
@@ -55,6 +56,15 @@ ROWS = [
     row("slow, and nobody waits", "", rolled(slowest=2.4, waiting=0.05)),
     row("a slow network", "", rolled(slowest=1.1, waiting=0.6)),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("starved", "num_workers of the DataLoader"), ("our own loader that is slow", "data.cache")]
+)
+def test_a_loader_is_helped_by_what_the_loop_has(name: str, words: str) -> None:
+    [finding] = examine(case_of(next(each for each in ROWS if each.name == name)))
+    assert words in finding.fix.text
+    assert finding.fix.set == ({"data.workers": 4} if "cache" in words else {})
 
 
 @pytest.mark.parametrize("given", parameters(ROWS))

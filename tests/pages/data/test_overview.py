@@ -52,6 +52,19 @@ def test_an_overview_has_all_the_page_needs(tmp_path: Path) -> None:
     assert overview(RunFolder(run))["version"] != found["version"]
 
 
+def test_a_longer_run_is_advised_only_where_nothing_is_open(tmp_path: Path) -> None:
+    sentences = []
+    for name, found in (("a", ()), ("b", (FINDING,))):
+        run = make_run(tmp_path / name, findings=found, status={"status": "training"})
+        record = RecordWriter(run / "record.sqlite", from_step=200, say=print)
+        for step in range(200, 500):
+            record.add(step, {"loss/mean": 100 / step})
+        record.close()
+        sentences.append(overview(RunFolder(run))["progress"]["sentence"])
+    assert sentences[0].endswith("train longer.")
+    assert sentences[1] == sentences[0].replace(": train longer", "")
+
+
 def rewrite(statements: list[str], path: Path) -> None:
     database = sqlite3.connect(path / "record.sqlite")
     for statement in statements:

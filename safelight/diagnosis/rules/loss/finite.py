@@ -24,11 +24,12 @@ def nonfinite(run: RunHistory) -> Detection | None:
     first, last = min(note.step for note in notes), max(note.step for note in notes)
     stops = run.events("stopped")
     steps, losses = run.series(LOSS)
-    places = stops[0].facts.get("first_nonfinite") if stops else None
+    named = (note.facts.get("first_nonfinite") for note in (*stops[:1], *refused))
+    places = next((place for place in named if place), None)
     names = next((n.facts.get("nonfinite_gradients") or n.facts.get("parameters") for n in notes), None)
     number = len(refused) or len(foreign)
     signal = REFUSED if refused else NONFINITE_PARAMETERS
-    named = {"first_nonfinite": str(places or ""), "parameters": ", ".join(names or ())}
+    words = {"first_nonfinite": str(places or ""), "parameters": ", ".join(names or ())}
     what = f"{number} update{'s' * (number != 1)} had a loss or a gradient that was not finite"
     acted = ", and were refused" if refused else ""
     where = f". The first such value appeared in {places}" if places else ""
@@ -38,7 +39,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
         f"{what}{acted}, the first at step {first:,}{where}.",
         (
             Evidence(signal.name, float(number), healthy_range="0"),
-            *(Evidence(name, words) for name, words in named.items() if words),
+            *(Evidence(name, said) for name, said in words.items() if said),
         ),
         ("fp16 searching for its loss scale: those updates are marked as overflow and not counted",),
         severity="error" if stops or (foreign and not len(finite)) else "warning",

@@ -29,7 +29,8 @@ RULES = (
         "lr.too-high",
         "A learning rate that is too high",
         what="The update of a step raises the error on its own batch; or the first steps bring the error far above "
-        "that of a network that predicts 0, or updates that the preflight tries do.",
+        "that of a network that predicts 0, where it stays, or make the network overflow; or updates that the "
+        "preflight tries do.",
         why="The loss fluctuates or rises; weights grow until they overflow.",
         similar="A bad batch has a large loss before the update too. With a wrong sign every length is worse.",
         limits="Rates that are only unstable later: see `loss.diverged`.",

@@ -9,6 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.definitions import SAFE_RATE_SHARE
 from safelight.diagnosis.finding import Evidence, Fix
+from safelight.diagnosis.nonfinite import first_steps
 from safelight.diagnosis.rule import Detection, first_of
 from safelight.diagnosis.rules.learning import broken_weights
 from safelight.diagnosis.run_history import RunHistory
@@ -17,6 +18,11 @@ from safelight.words import round_rate
 
 OVERSHOOT_RATIO = 1.25  # error after the update over that before, on its own batch; healthy runs have 0.86 to 1.05
 RUINOUS_RATIO = 1e3  # times the error before
+FAR_BEYOND = 1.0  # a rate of which no optimizer makes use
+USUAL_RATE, HIGH_RATE = (
+    1e-4,
+    1e-2,
+)  # the least that is advised instead of more than the other: errors of a wreck say less
 FIRST_STEPS = 32
 OVERSHOT_ERROR_FACTOR = 1.5  # times the zero predictor's error: 1.04 at most in healthy runs
 MIN_OVERSHOOTS = 3
@@ -31,6 +37,8 @@ def raises_error(run: RunHistory) -> Detection | None:
     ratio_tenth, rates = run.at(checks.LINE_SEARCH_RATIO["0.1"], steps), run.at(checks.LINE_SEARCH_RATE, steps)
     searched = np.isin(steps, run.steps(checks.LINE_SEARCH_RATIO["0.1"]))
     bad = searched & ~(ratio_full <= OVERSHOOT_RATIO) & ~(ratio_full < 1.1 * np.minimum(ratio_tenth, 1.0))
+    # NaN where a shorter update does no harm comes from the network, not from the length.
+    bad &= ~np.isnan(ratio_full) | (run.at(checks.LINE_SEARCH_RATIO["0.3"], steps) > OVERSHOOT_RATIO)
     pairs = np.flatnonzero(bad[1:] & bad[:-1]) + 1
     # One very bad update is enough where the rate continued to rise after it.
     rising = [i for i in np.flatnonzero(bad & (ratio_full > 2 * OVERSHOOT_RATIO)) if rates[i:].max() > 1.2 * rates[i]]
@@ -79,9 +87,15 @@ def _stable_rates(run: RunHistory) -> list[float]:
         found += [] if length is None else [float(rates[place]) * length]
     overshot, ratios = _overshoots(run)
     if len(overshot) >= MIN_OVERSHOOTS:
-        # The error grows with the square of the rate; that of the first overshoot comes from the update before it.
-        found.append(SAFE_RATE_SHARE * _rate_at(run, int(overshot[0]) - 1) / float(np.sqrt(ratios[0])))
+        # That of the first overshoot comes from the update before it.
+        found.append(_safe_rate(_rate_at(run, int(overshot[0]) - 1), float(ratios[0])))
     return [rate for rate in found if rate > 0]
+
+
+def _safe_rate(rate: float, ratio: float) -> float:
+    """By the error after an update, which grows with the square of the rate; of a rate that is far too high, faster."""
+    rate_by_error = SAFE_RATE_SHARE * rate / float(np.sqrt(ratio))
+    return max(rate_by_error, USUAL_RATE) if rate > HIGH_RATE else rate_by_error
 
 
 def _lower(run: RunHistory) -> Fix | None:
@@ -89,9 +103,11 @@ def _lower(run: RunHistory) -> Fix | None:
     known: then the rule's own fix holds."""
     stable_rate = run.latest(checks.TRIAL_STABLE_RATE)
     rates = [stable_rate] if stable_rate > 0 else _stable_rates(run)
-    if not rates:
-        return None
-    rate = round_rate(min(rates))
+    return _lower_to(min(rates)) if rates else None
+
+
+def _lower_to(rate: float) -> Fix:
+    rate = round_rate(rate)
     return Fix(f"Lower the learning rate to about {rate:g}.", {"optimizer.lr": rate})
 
 
@@ -117,24 +133,74 @@ def fails_trial(run: RunHistory) -> Detection | None:
     )
 
 
-def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
-    """(steps, times the zero predictor's error) where the network is, in the first steps, far worse than one that
-    always predicts 0, and than it was at first. Paired: both errors are of the same samples and noise."""
+def _ratios(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, times the zero predictor's error). Paired: both errors are of the same samples and noise."""
     steps, errors = run.series(checks.LOSS_MSE)
     zeros = run.numbers(checks.LOSS_ZERO_MSE)
     if not len(steps) or len(zeros) != len(steps):
         return np.zeros(0, np.int64), np.zeros(0)
-    ratios = errors / np.maximum(zeros, 1e-12)
-    limit = OVERSHOT_ERROR_FACTOR * max(1.0, float(ratios[0]))
-    far = (steps - steps[0] <= FIRST_STEPS) & (ratios > limit)  # NaN has other names
+    return steps, errors / np.maximum(zeros, 1e-12)
+
+
+def wrecks(run: RunHistory) -> Detection | None:
+    """One of the first updates takes the error far beyond all that can be learnt from, where it stays; or, at a rate
+    that is beyond all use, makes the network overflow."""
+    steps, ratios = _ratios(run)
+    early = np.flatnonzero((np.diff(steps) == 1) & (steps[1:] - steps[:1] <= FIRST_STEPS))
+    far = ~(ratios <= RUINOUS_RATIO * np.maximum(1.0, np.minimum.accumulate(np.nan_to_num(ratios, nan=np.inf))))
+    place = next((int(i) for i in early if not far[i] and far[i + 1 : i + 1 + MIN_OVERSHOOTS].all()), None)
+    if place is None or len(steps) < place + 1 + MIN_OVERSHOOTS:
+        return None
+    step, rate, after = int(steps[place]), _rate_at(run, int(steps[place])), float(ratios[place + 1])
+    overflows = np.isnan(after)
+    if overflows and not (rate > FAR_BEYOND and step + 1 in first_steps(run, "pred")):
+        return None  # NaN has other names
+    tried = run.latest(checks.TRIAL_STABLE_RATE)
+    better = tried if tried > 0 else _safe_rate(rate, np.inf if overflows else after)
+    return Detection(
+        step,
+        f"The update of step {step:,}, at a learning rate of {rate:g}, "
+        + (
+            "made the network overflow: its outputs are not finite since."
+            if overflows
+            else f"took the error from {float(ratios[place]):.3g} to {after:.3g} times that of a network that always "
+            "predicts 0."
+        ),
+        (
+            *run.evidence_of({checks.LOSS_MSE: "below that of zero", checks.LOSS_ZERO_MSE: None}, step + 1),
+            Evidence(LEARNING_RATE.name, rate, (step, step)),
+        ),
+        ("a bad batch: the errors of the next ones are as far beyond",),
+        confidence=0.99,
+        fix=_lower_to(better) if better > 0 else None,
+    )
+
+
+def _overshoots(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, times the zero predictor's error) where the network is, in the first steps, far worse than one that
+    always predicts 0, and than it was at first."""
+    steps, ratios = _ratios(run)
+    far = (steps - steps[:1] <= FIRST_STEPS) & (ratios > _limit(ratios))  # NaN has other names
     return steps[far], ratios[far]
+
+
+def _limit(ratios: np.ndarray) -> float:
+    return OVERSHOT_ERROR_FACTOR * max(1.0, float(ratios[0])) if len(ratios) else np.nan
 
 
 def _is_without_warmup(run: RunHistory, first: int, last: int) -> bool:
     """Whether the rate was at its peak then, and is still near it later, when the error is normal again."""
     steps, rates = run.series(LEARNING_RATE)
     high = PEAK_RATE_SHARE * float(rates.max(initial=0.0))
-    return _rate_at(run, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
+    is_high = _rate_at(run, first) >= high > 0 and bool((rates[steps > last] > high / 2).any())
+    return is_high and _has_calmed(run)
+
+
+def _has_calmed(run: RunHistory) -> bool:
+    """Whether the errors that follow the first steps are normal."""
+    steps, ratios = _ratios(run)
+    later = ratios[steps - steps[:1] > FIRST_STEPS][:FIRST_STEPS]
+    return not len(later) or bool(np.median(later) <= _limit(ratios))
 
 
 def overshot(run: RunHistory, at_first: bool) -> Detection | None:
@@ -148,7 +214,7 @@ def overshot(run: RunHistory, at_first: bool) -> Detection | None:
         f"At {len(steps)} of the first steps the error was up to {float(ratios.max()):.3g} times that of a network "
         "that always predicts 0, "
         + (
-            "and never after: the rate is high before the optimizer has estimated the gradients."
+            "and not after them: the rate is high before the optimizer has estimated the gradients."
             if at_first
             else "after a good start: updates are too large."
         ),
@@ -159,7 +225,7 @@ def overshot(run: RunHistory, at_first: bool) -> Detection | None:
     )
 
 
-too_high = first_of(raises_error, partial(overshot, at_first=False), fails_trial, broken_weights)
+too_high = first_of(wrecks, raises_error, partial(overshot, at_first=False), fails_trial, broken_weights)
 
 
 def no_warmup(run: RunHistory) -> Detection | None:

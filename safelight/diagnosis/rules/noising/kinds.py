@@ -12,7 +12,7 @@ from safelight.diagnosis.rule import (
 )
 from safelight.diagnosis.run_history import Episode, RunHistory
 
-SOME_SAMPLES_SHARE = 0.05  # of the samples
+SOME_SAMPLES_SHARE, MOST_SAMPLES_SHARE = 0.05, 0.5  # of the samples; at t near 0 x_t is clean in every loop
 ROUGH_SHARE = 0.5  # neighbours' difference over the whole spread; tables have 0.1, anything else 1
 AT_LIMIT = 0.02  # share of the values; whatever is not clamped has one value in a batch
 
@@ -23,7 +23,7 @@ def _kind(run: RunHistory) -> tuple[str, Episode] | None:
     if episode is None:
         return None
     at = partial(run.median, episode=episode)
-    if at(checks.FORWARD_CLEAN) < checks.FORWARD_LIMIT:
+    if at(checks.FORWARD_CLEAN) < checks.FORWARD_LIMIT and at(checks.FORWARD_WRONG) > MOST_SAMPLES_SHARE:
         return "no-noise", episode
     if at(checks.FORWARD_AT_LIMIT) > AT_LIMIT:
         return "clamped", episode
