@@ -18,6 +18,8 @@ PACKAGE = Path(safelight.__file__).parent
 RULES = sorted((PACKAGE / "diagnosis").rglob("*.py"))
 PROBES = [
     *sorted((PACKAGE / "probes").rglob("*.py")),
+    *sorted((PACKAGE / "capturing").rglob("*.py")),
+    PACKAGE / "watching" / "auto.py",
     PACKAGE / "training" / "preflight.py",
     PACKAGE / "healing" / "rates.py",
     PACKAGE / "training" / "previews.py",

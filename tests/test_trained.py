@@ -87,4 +87,4 @@ def test_what_it_writes(run: Run, tmp_path: Path) -> None:
 def test_an_evaluation(run: Run) -> None:
     found = run.evaluate(128, steps=2)
     assert found.quality.sentence
-    assert found.examination.distance.corrected > 0
+    assert found.examination.distance.value > 0

@@ -369,11 +369,12 @@ def test_the_keyboard_reaches_everything(address: str, open_page: Open) -> None:
     page.get_by_text("sound").first.wait_for()
     settle(page)
     reached = []
-    for _ in range(9):
+    for _ in range(12):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.ariaLabel"))
+        words = "(each => each.textContent.trim() || each.ariaLabel || each.value || '')(document.activeElement)"
+        reached.append(page.evaluate(words))
     assert reached[0] == "Skip to the content"
-    assert {"Runs", "Compare", "Change to the light theme"} <= set(reached)
+    assert {"Runs", "Compare", "Change to the light theme", "Find runs", "newest"} <= set(reached)
     assert any("for comparing" in each for each in reached)
 
 
