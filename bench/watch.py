@@ -32,7 +32,7 @@ from safelight.data.prepare import open_images
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
-from safelight.monitors.suite import PARTS_EVERY
+from safelight.monitors.suite import FULL_PASS_EVERY
 from safelight.observing.batch_check import BatchCheck
 from safelight.observing.observer import Observer
 from safelight.probes.probe_runner import ProbeRunner
@@ -322,7 +322,7 @@ def kind_of(number: int, agenda: ProbeSchedule, looked: bool) -> str:
     if due.replay or due.search:
         return ASKED
     look = ("thorough" if due.ema else "close") if due.thorough else f"magnitudes {due.magnitudes}"
-    return f"every weight {number % PARTS_EVERY == 0}, {look}, brought to the host {looked}"
+    return f"every weight {number % FULL_PASS_EVERY == 0}, {look}, brought to the host {looked}"
 
 
 def thread_seconds(name: str) -> float:

@@ -36,7 +36,7 @@ class RunTaken(RunBusy):
         )
 
 
-class RunLost(SafelightError):
+class RunFolderLost(SafelightError):
     """The folder of a run was moved, deleted or unmounted while it trained. `moved_to`: where it is now, if known."""
 
     def __init__(self, folder: Path, moved_to: Path | None) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from safelight.checkpoints.folder import steps
 from safelight.checkpoints.writer import write
-from safelight.errors import RunLost, SafelightError, UsageError
+from safelight.errors import RunFolderLost, SafelightError, UsageError
 from safelight.opened import write_config
 from safelight.run import RunFolder, create_run, free_name
 from safelight.training.build import Setup
 
 
-def rescue(lost: RunLost, setup: Setup) -> RunLost:
+def rescue(lost: RunFolderLost, setup: Setup) -> RunFolderLost:
     """Saves the state of a run whose folder went away: where the folder went, or in a new one that a resume can open.
     The error to end with, in words."""
     step, words = setup.state.counters.step, str(lost)

@@ -14,7 +14,7 @@ from safelight.checkpoints.loading import require_shared_folder
 from safelight.comparison import elapsed_seconds
 from safelight.data.summary import in_short, remarks, summary
 from safelight.diagnosis import Diagnosis, diagnose_run
-from safelight.errors import PreflightError, RunLost, SafelightError, Stopped
+from safelight.errors import PreflightError, RunFolderLost, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
 from safelight.pages.report.html import write_report
 from safelight.processes.restarts import note_failure
@@ -78,7 +78,7 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
     try:
         with terminal.live():
             trainer.run()
-    except RunLost as lost:
+    except RunFolderLost as lost:
         raise rescue(lost, setup) from lost
     except SafelightError as error:
         if isinstance(error, Stopped) and group.is_main:

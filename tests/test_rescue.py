@@ -11,7 +11,7 @@ from tiny import Quiet, fingerprints, tiny
 
 from safelight import start
 from safelight.checkpoints.folder import steps
-from safelight.errors import RunLost, RunTaken, UsageError
+from safelight.errors import RunFolderLost, RunTaken, UsageError
 from safelight.files import RunLock
 from safelight.record.reading import read_signal
 
@@ -57,7 +57,7 @@ def test_a_folder_that_goes_away_ends_the_run_with_its_state_saved(
             shutil.rmtree(elsewhere)
             run.mkdir()
 
-    with pytest.raises(RunLost, match=r"saved in .*Continue with: safelight resume") as lost:
+    with pytest.raises(RunFolderLost, match=r"saved in .*Continue with: safelight resume") as lost:
         train(run, act)
     home = {"moved": elsewhere, "deleted": run, "unmounted": run.with_name("x-rescued-1")}[deed]
     assert f"safelight resume {home}" in str(lost.value)
@@ -117,7 +117,7 @@ def test_two_processes_do_not_both_end_well(tmp_path: Path) -> None:
 
 def test_settings_and_images_are_compared_with_the_checkpoint(tmp_path: Path, whole: dict[str, str]) -> None:
     run = tmp_path / "x"
-    with pytest.raises(RunLost):
+    with pytest.raises(RunFolderLost):
         train(run, lambda: run.rename(tmp_path / "y"), at=4)
     run = tmp_path / "y"
     config = (run / "config.yaml").read_text()

@@ -79,7 +79,7 @@ COUNTED = {
     name_of(checks.LABELS_GAIN): "comparisons with exchanged labels",
     name_of(checks.LABELS_EXPLAIN): "comparisons of labels with images",
     name_of(checks.CONDITIONS_GAIN): "comparisons with exchanged conditions",
-    **{name_of(each): "batches" for each in (*checks.BATCH_MOMENTS, checks.BATCH_REACH)},
+    **{name_of(each): "batches" for each in (*checks.BATCH_MOMENTS, checks.BATCH_ABS_MAX)},
     **{name_of(each): "batches with conditions" for each in (checks.CONDITIONS_EMPTY, checks.CONDITIONS_CONSTANT)},
     **dict.fromkeys(map(name_of, (checks.EMA_DECAY, checks.EMA_MOVED, checks.EMA_SAME)), LOOKS_AT_EMA),
     **dict.fromkeys(map(name_of, (checks.EMA_COARSE, checks.EMA_COSINE)), LOOKS_AT_EMA),

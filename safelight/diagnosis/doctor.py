@@ -148,8 +148,8 @@ def diagnose_run(run: str | Path) -> Diagnosis:
         looked, samples = coverage(run_history), describe_samples(run_history)
         findings, explained = examine_all(run_history)
         converged = progress(history, advises=not _is_ill(findings))
-        can_pass_more = config is None and not run_history.status.get("captured")
-        return Diagnosis(findings, looked, skill, can_pass_more, converged, samples, explained)
+        accepts_more_inputs = config is None and not run_history.status.get("captured")
+        return Diagnosis(findings, looked, skill, accepts_more_inputs, converged, samples, explained)
 
 
 def diagnose_trial(run: RunHistory) -> Diagnosis:
@@ -257,9 +257,9 @@ def _explains(other: Rule, cause: Finding, rule: Rule, finding: Finding) -> bool
     """An earlier cause explains what came with it or after it; a later one does not."""
     if other is rule or cause.severity == "info" or cause.step > finding.step + CONSEQUENCE_LAG:
         return False
-    if _has_outlived(finding, cause) or (other.is_damage and not rule.is_damage):
+    if _has_outlived(finding, cause) or (other.is_aftereffect and not rule.is_aftereffect):
         return False  # damage, which is what is left of the model, is a consequence itself
-    if rule.is_damage and cause.over is not None and finding.step > cause.over + CONSEQUENCE_LAG:
+    if rule.is_aftereffect and cause.over is not None and finding.step > cause.over + CONSEQUENCE_LAG:
         return False  # the run had recovered
     if "*" in rule.explained_by and "*" not in other.explained_by:
         return True

@@ -91,7 +91,7 @@ class Rule:
     explained_by: str = ""
     """Beginnings of causes, separated by spaces: where one of them is found, this one is only its consequence. A star
     stands for every cause that has no star itself."""
-    is_damage: bool = False
+    is_aftereffect: bool = False
     """What an error leaves behind: while this is found, the error that explains it stays open, though it ended."""
     logs: LogNeed | None = None
     """What it needs of a log that we did not write; None: no log can tell."""
@@ -101,7 +101,7 @@ class Rule:
     @property
     def tells_outcome(self) -> bool:
         """Whether it says what has become of the run, whatever the cause."""
-        return self.is_damage or "*" in self.explained_by
+        return self.is_aftereffect or "*" in self.explained_by
 
     def find(self, run: RunHistory) -> Finding | None:
         detection = self.detect(run)
@@ -148,7 +148,7 @@ class Page(TypedDict, total=False):
     limits: str
     default_fix: Fix
     explained_by: str
-    is_damage: bool
+    is_aftereffect: bool
     logs: LogNeed | None
     unable: Callable[[RunHistory], str | None] | None
 

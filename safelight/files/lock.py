@@ -10,7 +10,7 @@ import stat
 import weakref
 from pathlib import Path
 
-from safelight.errors import RunBusy, RunLost, RunTaken, UsageError
+from safelight.errors import RunBusy, RunFolderLost, RunTaken, UsageError
 from safelight.files.disk import Disk, LinkInside, status_of
 from safelight.files.writing import make_directories, temporary_name
 
@@ -98,13 +98,13 @@ class RunLock:
         return descriptor
 
     def check(self) -> None:
-        """RunLost where the folder was moved, deleted or unmounted, RunTaken where another process has its lock. A lock
-        that was only removed is taken again."""
+        """RunFolderLost where the folder was moved, deleted or unmounted, RunTaken where another process has its lock.
+        A lock that was only removed is taken again."""
         if self._handle is None or self._descriptor is None:
             return
         ours = os.fstat(self._handle)
         if not _is_same(ours, _status(self.folder)):
-            raise RunLost(self.folder, self._moved_to(ours))
+            raise RunFolderLost(self.folder, self._moved_to(ours))
         if not _is_same(os.fstat(self._descriptor), status_of(self.path, Disk(self.folder))):
             try:
                 old, self._descriptor = self._descriptor, self._take()

@@ -18,7 +18,7 @@ from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS_SCALE, REFUSED
 
 RECENT_LOSSES = "loss/recent"  # in checkpoints
-PARTS_EVERY = 64  # steps between two that read every weight: one in each cell of the record
+FULL_PASS_EVERY = 64  # steps between two that read every weight: one in each cell of the record
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class Monitors:
         """When the process is known: from now on there is a loss by noise level."""
         self._loss = LossMonitor(noise_binning)
 
-    def measures_parts(self, step: int) -> bool:
-        return step % PARTS_EVERY == 0
+    def reads_all_weights(self, step: int) -> bool:
+        return step % FULL_PASS_EVERY == 0
 
     def before_update(self, step: int, gradients: Sequence[Tensor]) -> None:
         """`gradients` after unscaling, one for each trained parameter."""
-        if self.measures_parts(step):
+        if self.reads_all_weights(step):
             self._updates.before()
             self._zeros = [self._gradients.measure_zeros(gradients)]
 
@@ -90,7 +90,7 @@ class Monitors:
         if self._loss is not None and t is not None:
             pieces.append(PendingReading((loss, t), functools.partial(self._loss.measure, step)))
         pieces.append(self.read_loss(step, loss))
-        if self.measures_parts(step):
+        if self.reads_all_weights(step):
             pieces += [*self._zeros, self._updates.after(average)]
             self._zeros = []
         return pieces

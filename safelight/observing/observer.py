@@ -85,7 +85,7 @@ class Observer:
 
     def before_update(self, step: int, gradients: Callable[[], Sequence[Tensor]]) -> None:
         """Gradients are complete, weights are the old ones."""
-        if self.monitors.measures_parts(step):
+        if self.monitors.reads_all_weights(step):
             self.monitors.before_update(step, gradients())
         if self.probe_runner is not None:
             self.probe_runner.before_update()

@@ -24,7 +24,7 @@ from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.real import choose, real_features, real_pixels
 from safelight.observing.recorder import Recorder
 from safelight.probes.probe_runner import with_check_prefix
-from safelight.yardstick.denoisers import DatasetDenoisers
+from safelight.yardstick.denoisers import ClosedFormDenoisers
 
 MAX_TIME_SHARE, MAX_SECONDS = 0.1, 4.0  # what a short evaluation may take: of the training time, and in any case
 REFERENCES = 256  # real images of a short evaluation
@@ -46,7 +46,7 @@ class SampleCheck:
 
     config: Config
     images: Images
-    denoisers: DatasetDenoisers
+    denoisers: ClosedFormDenoisers
     record: Recorder
     say: Callable[[str], None]
 

@@ -26,7 +26,7 @@ from safelight.evaluate.thumbnails import draw_closest, find_copies
 from safelight.observing.recorder import Recorder
 from safelight.pictures.grid import save_png
 from safelight.run import RunFolder
-from safelight.yardstick.denoisers import DatasetDenoisers
+from safelight.yardstick.denoisers import ClosedFormDenoisers
 
 USUAL_EVALUATIONS = 4  # evaluations of a run that does not say how many
 FIRST_GUESS = 2.0  # seconds that an evaluation takes beyond drawing its samples, before there was one
@@ -130,7 +130,7 @@ class SampleJudge:
         self,
         config: Config,
         images: Images,
-        denoisers: DatasetDenoisers,
+        denoisers: ClosedFormDenoisers,
         device: torch.device,
         say: Callable[[str], None],
     ) -> None:

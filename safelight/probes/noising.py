@@ -240,7 +240,7 @@ def read_magnitudes(magnitudes: Mapping[str, float]) -> dict[str, float]:
             readings[checks.LOSS_SLOPE] = (answer + zero - error) / (2 * answer)
         readings[checks.LOSS_REPORTED] = magnitudes["passed"]
     if "x0" in magnitudes:
-        readings[checks.BATCH_REACH] = magnitudes["x0"]
+        readings[checks.BATCH_ABS_MAX] = magnitudes["x0"]
     readings |= {check: 0.0 for name, check in checks.NONFINITE.items() if not math.isfinite(magnitudes.get(name, 0.0))}
     if math.isinf(magnitudes.get("loss", 0.0)):  # not NaN, which anything may have made
         readings[checks.NONFINITE_LOSS_NUMBER] = 0.0

@@ -55,13 +55,13 @@ def replay_gradient(
     inner, own, whole = _inner(ours, theirs), _inner(ours, ours), _inner(theirs, theirs)
     readings: dict[str, float] = {
         checks.REPLAY_OUTPUT_ERROR: max(output_errors),
-        checks.REPLAY_ERROR: error,
-        checks.REPLAY_LOSS: float(torch.stack([s.loss.detach().float().mean() for s in micro_batches_seen]).mean()),
+        checks.REPLAY_MSE: error,
+        checks.LOOP_LOSS: float(torch.stack([s.loss.detach().float().mean() for s in micro_batches_seen]).mean()),
         checks.REPLAY_ZERO: zero,
         checks.REPLAY_MICRO_BATCHES: float(len(micro_batches_seen)),
         checks.REPLAY_MISSING: float(missing),
-        checks.REPLAY_NORM: math.sqrt(max(whole, 0)),
-        checks.REPLAY_MSE_NORM: math.sqrt(own),
+        checks.APPLIED_GRADIENT_NORM: math.sqrt(max(whole, 0)),
+        checks.REPLAY_GRADIENT_NORM: math.sqrt(own),
         checks.REPLAY_COSINE: inner / max(math.sqrt(own * whole), TINY),
         checks.REPLAY_RATIO: math.sqrt(max(whole, 0) / max(own, TINY)),
         **_compare_values(ours, theirs, own),

@@ -26,7 +26,7 @@ from safelight.probes.noising import measure_noising
 from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import LookSchedule
 from safelight.probes.random_state import kept_random_state
-from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
+from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
 from safelight.yardstick.linear import MIN_IMAGES_PER_NUMBER
 from safelight.yardstick.skill import Yardstick
@@ -228,7 +228,7 @@ class SkillProbe:
         # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()
         samples = draw_samples(derive_seed(0, "probe"), objective, images[chosen], density)
-        return Prepared(samples, extras, samples.compare(DatasetDenoisers(images.split(AT_ONCE)), trained_on=True))
+        return Prepared(samples, extras, samples.compare(ClosedFormDenoisers(images.split(AT_ONCE)), trained_on=True))
 
     # --- measuring ------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from safelight.model.unet import predict
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
 from safelight.yardstick.cache import filter_path
-from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
+from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 from safelight.yardstick.fixed_samples import SIZE, draw_samples
 from safelight.yardstick.skill import Yardstick
 
@@ -42,7 +42,7 @@ class FixedSet:
         objective: Objective,
         runtime: Runtime,
         count: int | None = None,
-        denoisers: DatasetDenoisers | None = None,
+        denoisers: ClosedFormDenoisers | None = None,
     ) -> None:
         """`ids`: the images it is taken from; unset: all. `count`: of samples, in which images come again if they are
         fewer; unset: one of each, and 128 at most. Two sets of one count see the same noise and timesteps, so that
@@ -57,7 +57,7 @@ class FixedSet:
         rows, read = batches(count).rows(0, 0, count), min(MAX_FITTED_IMAGES, len(images if ids is None else ids))
         self._trained_on = denoisers is None
         # In the same order: the samples are among the images that are read.
-        self.denoisers = denoisers or DatasetDenoisers(
+        self.denoisers = denoisers or ClosedFormDenoisers(
             FirstRows(batches(read), read), _filter_of(config, images, ids, seed, read)
         )
         self._samples = draw_samples(seed, objective, rows.images)

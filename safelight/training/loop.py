@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from signal import Signals
 
 from safelight.config.resolve import to_dict
-from safelight.errors import Interrupted, ProcessLost, RunLost, RunTaken, Stopped
+from safelight.errors import Interrupted, ProcessLost, RunFolderLost, RunTaken, Stopped
 from safelight.healing.healer import Rollback
 from safelight.model.memory import is_out_of_memory
 from safelight.observing.live_diagnosis import LiveDiagnosis
@@ -155,7 +155,7 @@ class Trainer:
         except Interrupted:
             interrupted = True
             raise
-        except (RunTaken, RunLost):
+        except (RunTaken, RunFolderLost):
             taken = True
             raise
         except RuntimeError as error:

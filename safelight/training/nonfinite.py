@@ -18,7 +18,7 @@ from safelight.training.step import Stepper
 NOWHERE = "nothing in the replay of the step: it did not happen again with the weights as they are now"
 
 
-def count_refusal(
+def record_refusal(
     stepper: Stepper, record: Recorder, view: StepView, *, overflow: bool, folder: RunFolder | None = None
 ) -> str | None:
     """Counts and records a refused update, which the device itself refused inside the step. Returns where the first

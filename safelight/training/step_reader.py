@@ -24,7 +24,7 @@ from safelight.observing.speed import Speedometer
 from safelight.run import HEARTBEAT_SECONDS, RunFolder
 from safelight.training.build import Setup
 from safelight.training.ema import MAIN_EMA
-from safelight.training.nonfinite import count_refusal, stopped
+from safelight.training.nonfinite import record_refusal, stopped
 from safelight.vocabulary import RECENT
 
 SYSTEM_EVERY = 16  # steps between readings of speed and memory
@@ -43,7 +43,8 @@ class Progress:
     seconds_left: float
     refused: int
     skill: float | None = None
-    """The skill of the EMA at the newest checkpoint."""
+    """Of the EMA at the newest checkpoint: how much better it denoises than simple filters (0: a filter that knows the
+    mean image and one variance, 1: the best linear filter)."""
 
 
 class Screen(Protocol):
@@ -150,19 +151,19 @@ class StepReader:
 
     def _read(self, view: StepView, reading: Mapping[str, float]) -> None:
         stepper, counters, refused = self._setup.stepper, self._state.counters, bool(reading[vocabulary.REFUSED.name])
-        overflow, where = False, None
+        overflow, reason = False, None
         if refused:
             overflow = self._state.loss_scale.is_overflow(view.loss, view.scale)
             self._drawn += not overflow
             folder = self._session.folder if self._drawn <= MOST_PICTURES else None
-            where = count_refusal(stepper, self._record, view, overflow=overflow, folder=folder)
+            reason = record_refusal(stepper, self._record, view, overflow=overflow, folder=folder)
         else:
             counters.refused_in_row = 0
         if counters.refused_in_row == 1:
             self._session.screen.say(f"Step {view.step}: the loss or gradient is not finite; the update was refused.")
-        if where is not None:
-            self._healer.roll_back_diverged(view.step, where)
-            raise stopped(stepper, view.step, where)
+        if reason is not None:
+            self._healer.roll_back_diverged(view.step, reason)
+            raise stopped(stepper, view.step, reason)
         self._healer.read(view.step, view.inputs, reading[vocabulary.LOSS.name], refused=refused, overflow=overflow)
 
     def discard(self) -> bool:

@@ -309,8 +309,8 @@ class Watch:
         if self._first is not None:
             self._first.before_update(self._updates)
         self._observer.before_update(self._updates, gradients)
-        measures_parts = self._observer.monitors.measures_parts(self._updates)
-        if measures_parts and sum(p.requires_grad for _, p in self._everything) > len(self._named):
+        reads_all_weights = self._observer.monitors.reads_all_weights(self._updates)
+        if reads_all_weights and sum(p.requires_grad for _, p in self._everything) > len(self._named):
             self._remarks.once("Parameters were unfrozen since the watch began: it does not see those.")
 
     def _finish_step(self, hooks: OptimizerHooks) -> None:
@@ -347,7 +347,7 @@ class Watch:
         hooks.clear()
 
     def _read_ema(self) -> list[Tensor] | None:
-        if not self._observer.monitors.measures_parts(self._updates):
+        if not self._observer.monitors.reads_all_weights(self._updates):
             return None
         ema = self._find_ema()
         if ema is None and self._ema != self._lean.ema and not isinstance(self._ema, FunctionType):

@@ -21,7 +21,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """The loss of clean images and noise as a denoiser sees them: one number for each sample."""
 
 
-class DatasetDenoisers:
+class ClosedFormDenoisers:
     """Reads batches of the training images; nothing of them is kept but the linear filter."""
 
     def __init__(self, batches: Iterable[Tensor], kept: Path | None = None) -> None:

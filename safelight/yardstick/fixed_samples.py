@@ -17,7 +17,7 @@ from safelight.diffusion.process import per_sample
 from safelight.diffusion.targets import target_of
 from safelight.monitors.loss import BINS, LEVELS, make_noise_binning, noise_binning_of_draws
 from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD_OUT, SKILL_RAW
-from safelight.yardstick.denoisers import DatasetDenoisers
+from safelight.yardstick.denoisers import ClosedFormDenoisers
 from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
 
 SIZE = 128  # samples at most
@@ -55,8 +55,8 @@ class FixedSamples:
         noise_binning = make_noise_binning(process.log_snr, time_quantile, process.timesteps)
         return noise_binning(self.t.cpu().numpy()) // (BINS // LEVELS)
 
-    def compare(self, denoisers: DatasetDenoisers, *, trained_on: bool) -> Yardstick:
-        """What closed-form denoisers lose on these samples. `trained_on`: as in `DatasetDenoisers.measure`."""
+    def compare(self, denoisers: ClosedFormDenoisers, *, trained_on: bool) -> Yardstick:
+        """What closed-form denoisers lose on these samples. `trained_on`: as in `ClosedFormDenoisers.measure`."""
         objective, noised = self.objective, self.noised()
         a, s = objective.coefficients(self.t)
 

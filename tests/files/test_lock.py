@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from safelight.errors import RunBusy, RunLost, UsageError
+from safelight.errors import RunBusy, RunFolderLost, UsageError
 from safelight.files import RunLock
 
 HOLDER = """
@@ -89,7 +89,7 @@ def test_a_folder_that_went_away_is_noticed(tmp_path: Path, deed: str) -> None:
             run.rename(elsewhere)
         if deed == "replaced":
             run.mkdir()
-        with pytest.raises(RunLost) as lost:
+        with pytest.raises(RunFolderLost) as lost:
             lock.check()
     assert lost.value.moved_to == (None if deed == "deleted" else elsewhere)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight.monitors.loss import noise_binning_of_table
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.monitors.suite import PARTS_EVERY, Monitors
+from safelight.monitors.suite import FULL_PASS_EVERY, Monitors
 from safelight.observing.observer import Observer, Update
 from safelight.probes.forward_pass import ForwardPass
 
@@ -71,7 +71,7 @@ def test_the_readings_of_a_step_reach_the_record(refused: float) -> None:
 
 def test_gradients_are_measured_only_where_every_weight_is_read() -> None:
     watching, measured = observer(Record()), list[int]()
-    for step in range(PARTS_EVERY + 2):
+    for step in range(FULL_PASS_EVERY + 2):
 
         def gradients(step: int = step) -> list[Tensor]:
             measured.append(step)
@@ -79,7 +79,7 @@ def test_gradients_are_measured_only_where_every_weight_is_read() -> None:
 
         watching.before_update(step, gradients)
         watching.after_update(step, update())
-    assert measured == [0, PARTS_EVERY]
+    assert measured == [0, FULL_PASS_EVERY]
 
 
 def test_a_repeated_step_counts_once() -> None:

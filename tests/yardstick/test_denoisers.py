@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
+from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 
 SIDE = 4
 
@@ -20,8 +20,8 @@ def images(count: int, seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(pixels)
 
 
-def denoisers(found: torch.Tensor) -> DatasetDenoisers:
-    return DatasetDenoisers(found.split(AT_ONCE))
+def denoisers(found: torch.Tensor) -> ClosedFormDenoisers:
+    return ClosedFormDenoisers(found.split(AT_ONCE))
 
 
 def x0_error(truth: torch.Tensor):

@@ -10,7 +10,7 @@ from safelight.diffusion.objective import Objective
 from safelight.diffusion.process import per_sample
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import target_of
-from safelight.yardstick.denoisers import DatasetDenoisers
+from safelight.yardstick.denoisers import ClosedFormDenoisers
 from safelight.yardstick.fixed_samples import FixedSamples, draw_samples
 
 IMAGES = torch.rand(96, 1, 4, 4, generator=torch.Generator().manual_seed(0)).cumsum(2) - 1.5
@@ -30,7 +30,7 @@ def test_they_are_the_same_every_time() -> None:
 
 @pytest.mark.parametrize("prediction", ["epsilon", "sample", "v_prediction"])
 def test_skill_of_answers_that_are_known(prediction: Prediction) -> None:
-    found, denoisers = samples(prediction), DatasetDenoisers(IMAGES.split(40))
+    found, denoisers = samples(prediction), ClosedFormDenoisers(IMAGES.split(40))
     stick, noised = found.compare(denoisers, trained_on=True), found.noised()
     a, s = found.objective.signal_scale[found.t], found.objective.noise_scale[found.t]
     x0 = denoisers.linear.denoise(noised.x_t, a, s).float()
@@ -50,5 +50,5 @@ def test_skill_of_answers_that_are_known(prediction: Prediction) -> None:
 
 def test_what_is_not_finite_says_nothing() -> None:
     found = samples()
-    stick = found.compare(DatasetDenoisers([IMAGES]), trained_on=False)
+    stick = found.compare(ClosedFormDenoisers([IMAGES]), trained_on=False)
     assert found.skills(stick, torch.full((64,), torch.nan), None) == {}

@@ -12,7 +12,7 @@ from safelight.diagnosis.definitions import FAR_OUT
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, Several, error_rule, first_of, on_episode, warning_rule
 from safelight.diagnosis.rules.curve.jumps import has_usual_images
-from safelight.diagnosis.rules.learning import DAMAGE
+from safelight.diagnosis.rules.learning import CAUSES_OF_DAMAGE
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of, running_median
 from safelight.diagnosis.spacing import LogNeed
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART, LOSS, LOSS_SCALE
@@ -53,7 +53,7 @@ def first_spike(run: RunHistory) -> Spike | None:
 
 def outlier_batches(run: RunHistory) -> Detection | None:
     """Batches that are far from all others, by their images or by their error."""
-    steps, reach = run.series(checks.BATCH_REACH)
+    steps, reach = run.series(checks.BATCH_ABS_MAX)
     odd = steps[reach > 4 * np.median(reach)] if len(reach) >= USUAL_STEPS else steps[:0]
     if not 0 < len(odd) < 0.2 * len(reach):
         spike = first_spike(run)
@@ -67,7 +67,7 @@ def outlier_batches(run: RunHistory) -> Detection | None:
         f"{count} batch{'es' * (count != 1)} differed strongly from all others, first at step {step:,}: "
         f"{'errors' if usual else 'images or errors'} many times as large as usual, which one update carries into "
         "every weight.",
-        run.evidence_of({checks.BATCH_REACH: "as in other batches", checks.LOSS_MSE: "as usual"}, step),
+        run.evidence_of({checks.BATCH_ABS_MAX: "as in other batches", checks.LOSS_MSE: "as usual"}, step),
         (
             "images that changed once and for all: the batches after it are as before",
             *(("odd images: those of that step and of the one before were as in other batches",) if usual else ()),
@@ -137,8 +137,8 @@ def _beyond(numbers: np.ndarray, factor: float) -> np.ndarray:
 
 def before_unscale(run: RunHistory) -> Detection | None:
     """The optimizer's gradient is about the clip limit over the loss scale, and in the right direction."""
-    steps, norms = run.series(checks.REPLAY_NORM)
-    own, cosines = run.at(checks.REPLAY_MSE_NORM, steps), run.at(checks.REPLAY_COSINE, steps)
+    steps, norms = run.series(checks.APPLIED_GRADIENT_NORM)
+    own, cosines = run.at(checks.REPLAY_GRADIENT_NORM, steps), run.at(checks.REPLAY_COSINE, steps)
     scales = run.at(LOSS_SCALE, steps, 1.0)
     tiny = (norms > 0) & (norms < 0.02 * own) & (norms * scales < 50)
     episode = episode_of(steps, tiny & (cosines > 0.5), 2)
@@ -160,8 +160,8 @@ def summed(run: RunHistory) -> Detection | None:
         for check in (
             checks.REPLAY_MICRO_BATCHES,
             checks.REPLAY_COSINE,
-            checks.REPLAY_LOSS,
-            checks.REPLAY_ERROR,
+            checks.LOOP_LOSS,
+            checks.REPLAY_MSE,
         )
     )
     factor = ratios / np.maximum(losses / np.maximum(errors, 1e-12), 1e-12)
@@ -222,7 +222,12 @@ RULES = (
         "as it is.",
         limits="Loops whose scaler is not passed.",
         fix="scaler.unscale_(optimizer) before clip_grad_norm_.",
-        needs=(checks.PRECISION_SCALED, checks.REPLAY_NORM, checks.REPLAY_MSE_NORM, checks.REPLAY_COSINE),
+        needs=(
+            checks.PRECISION_SCALED,
+            checks.APPLIED_GRADIENT_NORM,
+            checks.REPLAY_GRADIENT_NORM,
+            checks.REPLAY_COSINE,
+        ),
         detect=before_unscale,
     ),
     warning_rule(
@@ -234,7 +239,7 @@ RULES = (
         similar="Images that change once and for all are data.shifted.",
         limits="Outliers among many in a large batch.",
         fix="clipping.kind adaptive; check the images of that step.",
-        needs=((Several(checks.BATCH_REACH, USUAL_STEPS + 1), Several(GRADIENT_NORM, USUAL_STEPS + 1)),),
+        needs=((Several(checks.BATCH_ABS_MAX, USUAL_STEPS + 1), Several(GRADIENT_NORM, USUAL_STEPS + 1)),),
         detect=outlier_batches,
         logs=LogNeed("every step"),
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
@@ -252,7 +257,7 @@ RULES = (
         needs=(Several(GRADIENT_NORM, 2 * CALM), LOSS),
         detect=large_norms,
         logs=LogNeed(),
-        explained_by=f"{DAMAGE} data.",
+        explained_by=f"{CAUSES_OF_DAMAGE} data.",
     ),
     warning_rule(
         "ACC001",
@@ -263,7 +268,7 @@ RULES = (
         similar="A loss that is summed over pixels is itself that large.",
         limits="Gradients that were clipped. With Adam and its kin it is a remark: they divide it out.",
         fix="Divide the loss by the number of micro-batches.",
-        needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_ERROR),
+        needs=(checks.REPLAY_RATIO, checks.REPLAY_MICRO_BATCHES, checks.REPLAY_COSINE, checks.REPLAY_MSE),
         detect=summed,
     ),
     warning_rule(

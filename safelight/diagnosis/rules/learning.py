@@ -50,7 +50,7 @@ STALLED = (
     "The skill gains so little that twice as many steps would leave it below a linear filter: compare optimizer.lr and "
     "the loss with a loop that learns, or raise model.widths, before you raise train.steps."
 )
-DAMAGE = (
+CAUSES_OF_DAMAGE = (
     "data.nonfinite data.blank data.shifted data.same-batch scale. conditioning. schedule. forward. timesteps. target. "
     "loss. model. optimizer. lr. mode. precision. clipping. accumulation. distributed.drift distributed.same-noise "
     "checkpoint. generalisation.overfitting"
@@ -329,8 +329,8 @@ RULES = (
         fix="Return to the best checkpoint, and lower optimizer.lr.",
         needs=(Several(SKILL_RAW, LOOKS),),
         detect=ruined,
-        explained_by=DAMAGE,
-        is_damage=True,
+        explained_by=CAUSES_OF_DAMAGE,
+        is_aftereffect=True,
     ),
     error_rule(
         "LEA002",
@@ -345,8 +345,8 @@ RULES = (
         needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_PER_STEP)),
         detect=nothing_learnt,
         unable=too_early,
-        explained_by=DAMAGE,
-        is_damage=True,
+        explained_by=CAUSES_OF_DAMAGE,
+        is_aftereffect=True,
     ),
     warning_rule(
         "LEA003",
@@ -360,8 +360,8 @@ RULES = (
         fix=LONGER,
         needs=(Several(SKILL_RAW, LOOKS),),
         detect=or_vanishes(undertrained, LONGER),
-        explained_by=f"{DAMAGE} ema. generalisation.",
-        is_damage=True,
+        explained_by=f"{CAUSES_OF_DAMAGE} ema. generalisation.",
+        is_aftereffect=True,
     ),
     error_rule(
         "LEA004",
@@ -392,6 +392,6 @@ RULES = (
         needs=(Several(SKILL_RAW, LOOKS), CONFIG, UPDATE_RATIO),
         detect=too_small,
         unable=too_early,
-        explained_by=DAMAGE,
+        explained_by=CAUSES_OF_DAMAGE,
     ),
 )

@@ -69,7 +69,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
     if not alone:
         return None
     half = run.latest(checks.PRECISION_HALF, 0.0) == 1
-    has_seen = alone[0] in run.steps(checks.BATCH_REACH)
+    has_seen = alone[0] in run.steps(checks.BATCH_ABS_MAX)
     place = next(
         (note.facts["first_nonfinite"] for note in run.events("stopped") if note.facts.get("first_nonfinite")), ""
     )

@@ -19,7 +19,7 @@ from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.modules import find_parts, norms_of
 from safelight.monitors.pieces import WHOLE, local_of
 from safelight.monitors.reading_buffer import DEVICE_WINDOW, PendingReading
-from safelight.monitors.suite import PARTS_EVERY
+from safelight.monitors.suite import FULL_PASS_EVERY
 from safelight.monitors.updates import UpdateMonitor
 from safelight.watching.foreign import bare_optimizer
 from safelight.watching.hooks import OptimizerHooks
@@ -123,7 +123,7 @@ class Member(SilentWatch):
 
     @property
     def _measures_parts(self) -> bool:
-        return self._is_sharded and self._calls % PARTS_EVERY == 0
+        return self._is_sharded and self._calls % FULL_PASS_EVERY == 0
 
     def _just_updated(self) -> None:
         if self._current is not None:

@@ -20,7 +20,7 @@ from safelight.watching.arguments import PreviewIntervals
 from safelight.watching.samples.preview_plan import Plan
 from safelight.watching.samples.real_images import images_of, square
 from safelight.watching.watched_run import WatchedRun
-from safelight.yardstick.denoisers import AT_ONCE, DatasetDenoisers
+from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 
 COUNT = 16  # samples of a picture
 # Evaluation of a loop whose length is not known, and how many times later the next one is
@@ -129,10 +129,10 @@ class SampleMeasures:
         return Budget(self._config, 0.0)
 
     @functools.cached_property
-    def _denoisers(self) -> DatasetDenoisers:
+    def _denoisers(self) -> ClosedFormDenoisers:
         assert self._images is not None
         floats = torch.from_numpy(self._images.pixels).permute(0, 3, 1, 2).float() / 127.5 - 1
-        return DatasetDenoisers(floats.split(AT_ONCE))
+        return ClosedFormDenoisers(floats.split(AT_ONCE))
 
     @functools.cached_property
     def _check(self) -> SampleCheck:

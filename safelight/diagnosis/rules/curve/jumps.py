@@ -8,7 +8,7 @@ from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, Several, warning_rule
-from safelight.diagnosis.rules.learning import DAMAGE
+from safelight.diagnosis.rules.learning import CAUSES_OF_DAMAGE
 from safelight.diagnosis.rules.loss.divergence import diverged
 from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.spacing import LogNeed
@@ -77,7 +77,7 @@ def has_usual_images(run: RunHistory, step: int) -> bool | None:
     """Whether the batch at which something began, and the one before, whose update came first, have usual images; None
     if not known."""
     found: list[bool] = []
-    for check in (checks.BATCH_REACH, checks.BATCH_STD, checks.BATCH_MEAN):
+    for check in (checks.BATCH_ABS_MAX, checks.BATCH_STD, checks.BATCH_MEAN):
         steps, numbers = run.series(check)
         here = (steps == step) | (steps == step - 1)
         others = numbers[~here]
@@ -150,7 +150,7 @@ RULES = (
         needs=(Several(LOSS, shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW),),
         detect=spike,
         logs=LogNeed("single"),
-        explained_by=DAMAGE,
+        explained_by=CAUSES_OF_DAMAGE,
     ),
     warning_rule(
         "CUR002",
@@ -165,6 +165,6 @@ RULES = (
         needs=(Several(LOSS, shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW),),
         detect=drop,
         logs=LogNeed("every step"),
-        explained_by=DAMAGE,
+        explained_by=CAUSES_OF_DAMAGE,
     ),
 )

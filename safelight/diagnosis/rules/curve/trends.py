@@ -9,7 +9,7 @@ from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import Detection, Several, warning_rule
 from safelight.diagnosis.rules.curve.jumps import curve, spike
-from safelight.diagnosis.rules.learning import DAMAGE, has_short_updates
+from safelight.diagnosis.rules.learning import CAUSES_OF_DAMAGE, has_short_updates
 from safelight.diagnosis.rules.loss.divergence import diverged, is_constant
 from safelight.diagnosis.run_history import MIN_STEPS, MIN_STEPS_AT_RATE, RunHistory, stays_at_first
 from safelight.diagnosis.spacing import LogNeed
@@ -95,7 +95,7 @@ RULES = (
         needs=(Several(LOSS, shapes.BLOCKS * shapes.MIN_BLOCK),),
         detect=rise,
         logs=LogNeed("single"),
-        explained_by=DAMAGE,
+        explained_by=CAUSES_OF_DAMAGE,
     ),
     warning_rule(
         "CUR004",
@@ -109,7 +109,7 @@ RULES = (
         needs=(Several(LOSS, shapes.MIN_LOSSES_BEFORE + 1),),
         detect=oscillation,
         logs=LogNeed("single"),
-        explained_by=f"{DAMAGE} data.not-shuffled",
+        explained_by=f"{CAUSES_OF_DAMAGE} data.not-shuffled",
     ),
     warning_rule(
         "CUR005",
@@ -123,6 +123,6 @@ RULES = (
         needs=(LOSS, (Several(LEARNING_RATE, MIN_STEPS_AT_RATE), Several(LOSS, MIN_STEPS))),
         detect=plateau,
         logs=LogNeed("every step"),  # a mean over steps hides how losses differ by timestep
-        explained_by=DAMAGE,
+        explained_by=CAUSES_OF_DAMAGE,
     ),
 )

@@ -47,7 +47,7 @@ RULES = (
         "that are cleared before the update did come out of the backward pass.",
         limits="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
-        needs=((Several(GRADIENT_NORM, MIN_STEPS + 1), checks.REPLAY_MSE_NORM),),
+        needs=((Several(GRADIENT_NORM, MIN_STEPS + 1), checks.REPLAY_GRADIENT_NORM),),
         detect=detached,
         logs=LogNeed(),
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed "
@@ -110,7 +110,7 @@ RULES = (
         similar="L1, Huber and weighted losses point in nearly the same direction.",
         limits="Losses that are added to the right one.",
         fix="Compare what goes into the loss with what goes into the model: batches, targets, masks.",
-        needs=(checks.REPLAY_COSINE, checks.REPLAY_NORM, checks.REPLAY_MSE_NORM, checks.REPLAY_ERROR),
+        needs=(checks.REPLAY_COSINE, checks.APPLIED_GRADIENT_NORM, checks.REPLAY_GRADIENT_NORM, checks.REPLAY_MSE),
         detect=on_episode(
             unrelated,
             "The gradient that the optimizer gets is unrelated to this prediction and this target.",

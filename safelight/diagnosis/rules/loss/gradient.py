@@ -24,7 +24,7 @@ LOW_COSINE, MAX_SWING = 0.5, 0.7  # healthy weightings have first cosines of 0.8
 def _replayed(run: RunHistory) -> tuple[np.ndarray, np.ndarray]:
     """(steps, cosines) of the replays that had a gradient to compare."""
     steps, cosines = run.series(checks.REPLAY_COSINE)
-    norms, own = run.at(checks.REPLAY_NORM, steps), run.at(checks.REPLAY_MSE_NORM, steps)
+    norms, own = run.at(checks.APPLIED_GRADIENT_NORM, steps), run.at(checks.REPLAY_GRADIENT_NORM, steps)
     there = (norms > 0) & (own > 0) & np.isfinite(cosines)
     return steps[there], cosines[there]
 
@@ -36,13 +36,13 @@ def _first(steps: np.ndarray) -> np.ndarray:
 
 def is_plain(run: RunHistory) -> bool:
     """Whether the loss that the loop passes is the squared error: then its gradient must be the replayed one."""
-    steps, losses = run.series(checks.REPLAY_LOSS)
+    steps, losses = run.series(checks.LOOP_LOSS)
     return len(steps) > 0 and bool(_is_error(run, steps, losses).all())
 
 
 def _is_error(run: RunHistory, steps: np.ndarray, losses: np.ndarray) -> np.ndarray:
     """Whether the losses of these replays are the squared errors."""
-    errors = run.at(checks.REPLAY_ERROR, steps)
+    errors = run.at(checks.REPLAY_MSE, steps)
     return np.abs(losses - errors) <= 0.01 * np.abs(errors)
 
 
@@ -65,14 +65,14 @@ def below_zero(run: RunHistory) -> Detection | None:
 
 def opposite(run: RunHistory) -> Episode | None:
     steps, cosines = _replayed(run)
-    plain = _is_error(run, steps, np.abs(run.at(checks.REPLAY_LOSS, steps)))  # its sign aside; then one look is enough
+    plain = _is_error(run, steps, np.abs(run.at(checks.LOOP_LOSS, steps)))  # its sign aside; then one look is enough
     early = _first(steps) | plain
     against = cosines < OPPOSITE_COSINE
     return episode_of(steps[plain], against[plain]) or episode_of(steps[early], against[early], 2)
 
 
 def unrelated(run: RunHistory) -> Episode | None:
-    if not len(run.steps(checks.REPLAY_COSINE)) or not len(run.steps(checks.REPLAY_ERROR)):
+    if not len(run.steps(checks.REPLAY_COSINE)) or not len(run.steps(checks.REPLAY_MSE)):
         return None
     steps, cosines = _replayed(run)
     plain = is_plain(run)
@@ -87,17 +87,17 @@ def unrelated(run: RunHistory) -> Episode | None:
 def _without_gradient(run: RunHistory, *, came: bool) -> Episode | None:
     """The gradient is 0 where that of the error is not: it came out of the backward pass as exactly 0, at two looks, or
     it never came."""
-    steps, norms = run.series(checks.REPLAY_NORM)
+    steps, norms = run.series(checks.APPLIED_GRADIENT_NORM)
     largest = run.at(checks.REPLAY_SAMPLE_GRADIENT, steps)  # below 0: none came
     zero = (norms == 0) & (largest == 0) if came else ~(norms > 0) & (largest < 0)
-    return episode_of(steps, zero & (run.at(checks.REPLAY_MSE_NORM, steps) > 0), 2 if came else 1)
+    return episode_of(steps, zero & (run.at(checks.REPLAY_GRADIENT_NORM, steps) > 0), 2 if came else 1)
 
 
 def detached(run: RunHistory) -> Detection | None:
     """The loss does not reach the network, or backward() is never called."""
     episode = _without_gradient(run, came=False)
     if episode is not None:
-        own = run.latest(checks.REPLAY_MSE_NORM)
+        own = run.latest(checks.REPLAY_GRADIENT_NORM)
         return _detached(episode.first, f"though the error of the prediction has one of {own:.3g}")
     steps, norms = run.series(GRADIENT_NORM)
     if len(steps) <= MIN_STEPS or (norms != 0).any() or (run.numbers(checks.SAMPLE_PARAMETER_BACKWARD) > 0).any():

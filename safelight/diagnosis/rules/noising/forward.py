@@ -30,7 +30,7 @@ TABLE = "Use the schedule of the sampler: scheduler.add_noise(x0, noise, t)."
 
 
 def not_finite(run: RunHistory) -> Detection | None:
-    images = set(run.steps(checks.BATCH_REACH).tolist())
+    images = set(run.steps(checks.BATCH_ABS_MAX).tolist())
     alone = [step for step in first_steps(run, "x_t") if step in images]
     if not alone:
         return None
