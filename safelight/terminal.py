@@ -113,11 +113,11 @@ class Terminal:
         left = duration((config.train.steps - step) * seconds) if math.isfinite(seconds) else "(not known yet)"
         self._table(
             f"safelight {__version__}",
-            ("device", f"{parts.runtime.describe()}, {config.train.precision}{_processes_in_words(parts)}"),
+            ("device", f"{parts.runtime.describe()}, {_precision_in_words(parts)}{_processes_in_words(parts)}"),
             ("data", f"{config.data.source}: {_images_in_words(parts)}"),
             ("model", _model_in_words(parts)),
             ("batch", _batch_in_words(parts)),
-            ("steps", f"{step:,} to {config.train.steps:,} ({epochs:,.0f} epochs in all)"),
+            ("steps", f"{step:,} to {config.train.steps:,} ({_epochs_in_words(epochs)} in all)"),
             ("time left", f"about {left}, and the pictures"),
             ("run", str(folder.path)),
             ("resume", f"safelight resume {folder.path}"),
@@ -217,6 +217,17 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _precision_in_words(parts: Setup) -> str:
+    precision = parts.config.train.precision
+    is_slow = precision != "fp32" and parts.runtime.device.type == "cpu"
+    return f"{precision} (made for GPUs: on most CPUs slower than fp32, fp16 many times)" if is_slow else precision
+
+
+def _epochs_in_words(epochs: float) -> str:
+    number = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
+    return f"{number} epoch{'s' * (number != '1')}"
 
 
 def _skill(progress: Progress, apart: int) -> str:

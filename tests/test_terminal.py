@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import io
 import os
+from types import SimpleNamespace
 
 import pytest
+import torch
 from rich.console import Console
 
-from safelight.terminal import Terminal
+from safelight.terminal import Terminal, _epochs_in_words, _precision_in_words
 from safelight.training.step_reader import Progress
 
 
@@ -31,6 +33,30 @@ def test_a_full_disk_under_the_log_costs_its_lines_only() -> None:
     log.full = False
     terminal.say("found")
     assert "found" in log.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "words"),
+    [
+        (0.0134, "0.013 epochs"),
+        (1.0, "1 epoch"),
+        (2.46, "2.5 epochs"),
+        (9.99, "10 epochs"),
+        (12_345.6, "12,346 epochs"),
+    ],
+)
+def test_the_length_in_epochs_in_words(epochs: float, words: str) -> None:
+    assert _epochs_in_words(epochs) == words
+
+
+@pytest.mark.parametrize(("device", "precision", "is_said"), [
+    ("cpu", "fp32", False), ("cpu", "bf16", True), ("cpu", "fp16", True), ("cuda", "fp16", False)])  # fmt: skip
+def test_half_precision_on_a_cpu_is_said_to_be_slow(device: str, precision: str, is_said: bool) -> None:
+    config = SimpleNamespace(train=SimpleNamespace(precision=precision))
+    setup = SimpleNamespace(config=config, runtime=SimpleNamespace(device=torch.device(device)))
+    words = _precision_in_words(setup)  # type: ignore[arg-type]
+    assert words.startswith(precision)
+    assert ("slower than fp32" in words) == is_said
 
 
 @pytest.mark.parametrize(("skill", "words"), [(None, "loss 0.5  lr"), (1.318, "loss 0.5  skill 1.32  lr")])

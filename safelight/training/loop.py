@@ -86,6 +86,7 @@ class Trainer:
                         self._healer.split(step)
                         continue
                     state.counters.step += 1
+                    state.counters.epoch = setup.batches.epoch(state.counters.step)
                     self._reader.add(view)
                     self._saving.poll()
                     self._pictures.draw_if_due()
@@ -170,4 +171,8 @@ class Trainer:
                 self.record.abandon()
             else:
                 self.record.close(interrupted=interrupted)
-                self.folder.update_status(seconds=self._speed.elapsed, restorations=self.record.restorations)
+                self.folder.update_status(
+                    seconds=self._speed.elapsed,
+                    epoch=self.state.counters.epoch,
+                    restorations=self.record.restorations,
+                )

@@ -38,6 +38,7 @@ class Counters:
     best_step: int | None = None  # by evaluation; before there was one, by the loss of the fixed set
     best_loss: float = float("inf")  # of the fixed set, under the EMA
     best_evaluated: bool = False
+    epoch: float = 0.0  # passes over the images that are done
     epoch_loss: float = 0.0  # sum over the steps of the epoch that is under way, and their number
     epoch_steps: int = 0
     seconds: float = 0.0  # spent training, before and after all resumes

@@ -202,7 +202,9 @@ class StepReader:
         if time.monotonic() - self._reported > HEARTBEAT_SECONDS:
             self._reported = time.monotonic()
             self._session.folder.check()
-            self._session.folder.update_status(step=step, seconds=self._session.speed.elapsed)
+            self._session.folder.update_status(
+                step=step, epoch=self._setup.batches.epoch(step), seconds=self._session.speed.elapsed
+            )
 
     def diagnose(self, *, at_last: bool = False) -> None:
         if self._setup.group.is_main:

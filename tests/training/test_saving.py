@@ -36,6 +36,12 @@ def test_checkpoints_come_twenty_times_and_at_least_every_thousand_steps(
     assert checkpoint_interval(tiny(checkpoint__every=every, train__steps=steps)) == expected
 
 
+def test_a_checkpoint_and_the_run_know_their_epoch(trained_run: Path) -> None:
+    status = json.loads((trained_run / "run.json").read_text())
+    state = json.loads((trained_run / "checkpoints" / "step_00000006" / "state.json").read_text())
+    assert state["epoch"] == status["epoch"] == 6 * 8 / status["data"]["trained"]
+
+
 def train(run: Path, **settings: object) -> list[str]:
     terminal = Quiet()
     start.train(tiny(**settings), run=run, terminal=terminal)
