@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from safelight.capturing.explanation import Explained
+from safelight.capturing.explanation import ExplainedMicroBatch
 from safelight.capturing.living import held_numbers, held_of, whole_of
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 
@@ -17,7 +17,7 @@ INPUT_TOLERANCE = 0.05  # of the size of the input of a network
 UNROOTED = "a table that the loop reads at whole timesteps, as in DDPM, but with a square root missing"
 
 
-class Evidence:
+class CaptureEvidence:
     """Numbers of the samples seen so far, and nothing of their tensors."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Evidence:
         self.frozen, self.has_labels, self.half = "", False, ""
         self.has_target = self.lacks_root = False
 
-    def add(self, found: Explained) -> None:
+    def add(self, found: ExplainedMicroBatch) -> None:
         """On the host; only of captured steps."""
         passed = found.passed
         self.has_target |= passed.target is not None
@@ -94,7 +94,7 @@ class Evidence:
         return lines
 
 
-def _columns(found: Explained) -> np.ndarray:
+def _columns(found: ExplainedMicroBatch) -> np.ndarray:
     """[5, samples]: a, s, t, p, q; NaN where not known."""
     mixing = found.mixing
     assert mixing is not None

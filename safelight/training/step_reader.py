@@ -31,7 +31,7 @@ SYSTEM_EVERY = 16  # steps between readings of speed and memory
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepSummary:
     """What a screen shows of a step."""
 
     step: int
@@ -51,11 +51,11 @@ class Screen(Protocol):
     """Where a run is shown."""
 
     def say(self, text: str) -> None: ...
-    def show(self, progress: Progress) -> None: ...
+    def show(self, progress: StepSummary) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TrainingSession:
     """A training that is under way: what the loop and its companions share."""
 
     setup: Setup
@@ -98,7 +98,7 @@ def _mean_of_finite(numbers: Iterable[float]) -> float:
 class StepReader:
     """Reads the device once per window: a copy waits for all the work that is queued before it."""
 
-    def __init__(self, session: Session, observer: Observer, healer: Healer) -> None:
+    def __init__(self, session: TrainingSession, observer: Observer, healer: Healer) -> None:
         setup = session.setup
         self._session, self._setup, self._state, self._record = session, setup, setup.state, session.record
         self._observer, self._healer = observer, healer
@@ -187,7 +187,7 @@ class StepReader:
     def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
         step = self._session.step
         self._session.screen.show(
-            Progress(
+            StepSummary(
                 step=step,
                 steps=self._setup.config.train.steps,
                 loss=_mean_of_finite(self._losses),

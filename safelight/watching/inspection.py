@@ -15,7 +15,7 @@ from safelight.monitors.suite import Monitors
 from safelight.observing.recorder import Recorder
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.runner.inspected_loop import InspectedLoop
-from safelight.probes.skill import SkillProbe, Subject
+from safelight.probes.skill import SkillProbe, SkillSubject
 from safelight.vocabulary import CHECK, DRIFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
@@ -68,7 +68,7 @@ class Inspection:
         )  # fmt: skip
         # Among several processes the gradient is not that of the own samples, and cannot be computed again from them.
         self.probes = ProbeRunner(subject, given.declared, say, from_step=step, alone=not is_joint)
-        measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
+        measured = SkillSubject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
         self.skill = SkillProbe(measured, given.declared, report_no_skill)
         self._is_sharded, self._is_joint = sharded, is_joint
         self._record, self._say, self._is_captured = record, say, is_captured

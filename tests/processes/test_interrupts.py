@@ -19,7 +19,7 @@ from safelight.files import Disk
 from safelight.processes.interrupts import Interrupts
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
-from safelight.training.step_reader import Progress
+from safelight.training.step_reader import StepSummary
 
 HELD = 3  # the step after which a run is held
 pytestmark = pytest.mark.usefixtures("every_save")
@@ -68,7 +68,7 @@ def hold(told: int, let: int) -> None:
     """Only in the fork: says that it is held, and of every signal that it was taken notice of."""
     show, handle = Terminal.show, Interrupts._handle
 
-    def showing(self: Terminal, progress: Progress) -> None:
+    def showing(self: Terminal, progress: StepSummary) -> None:
         show(self, progress)
         if progress.step == HELD:
             os.write(told, b"held")

@@ -23,8 +23,8 @@ from safelight.monitors.suite import FULL_PASS_EVERY
 from safelight.monitors.updates import UpdateMonitor
 from safelight.watching.foreign import bare_optimizer
 from safelight.watching.hooks import OptimizerHooks
-from safelight.watching.ranks.line import Line
-from safelight.watching.ranks.look import Look, layout_entry, trained_by
+from safelight.watching.ranks.line import RankChannel
+from safelight.watching.ranks.look import RankMonitor, layout_entry, trained_by
 from safelight.watching.silent_watch import SilentWatch
 from safelight.words import first_line
 
@@ -39,7 +39,7 @@ class Member(SilentWatch):
 
     def __init__(
         self,
-        line: Line,
+        line: RankChannel,
         optimizer: Any,
         *,
         read_ema: ReadEma = lambda: None,
@@ -53,7 +53,7 @@ class Member(SilentWatch):
         self._calls = -1
         bare = bare_optimizer(optimizer)
         self._parameters = trained_by(bare)
-        self._look = Look(self._parameters, line.size)
+        self._look = RankMonitor(self._parameters, line.size)
         self._is_sharded = any(piece != WHOLE for piece in self._look.pieces)
         parts = find_parts([(str(place), p) for place, p in enumerate(self._parameters)])
         self._gradients, self._moves = GradientMonitor(parts), UpdateMonitor(parts, self._parameters)

@@ -27,7 +27,7 @@ POLL_SECONDS = 0.2
 PATIENCE = 5  # steps of optimizers for one update: there may be two of them, or none that trains a network
 
 
-class Session:
+class ScriptSession:
     """Nothing that fails here may end the script, except the stop of a check."""
 
     def __init__(self, options: str, say: Callable[[str], None]) -> None:

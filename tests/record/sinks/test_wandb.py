@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safelight.record.sinks.batch import Batch, ReadingTable
+from safelight.record.sinks.batch import ReadingTable, SinkBatch
 from safelight.record.sinks.wandb import WeightsAndBiases, run_id, switched_off
 
 PATIENCE = 280.0  # seconds until a test gives up: what is awaited ends the wait at once
@@ -272,7 +272,7 @@ def test_online_a_resume_sends_no_step_twice(
     monkeypatch.setitem(sys.modules, "wandb", server)
     sink = WeightsAndBiases(tmp_path, config={}, run_name="mine", from_step=10, say=said.append)
     steps = np.arange(10, 20)
-    sink.write(Batch(readings=(ReadingTable(steps, ("loss",), np.ones((10, 1), np.float32)),)))
+    sink.write(SinkBatch(readings=(ReadingTable(steps, ("loss",), np.ones((10, 1), np.float32)),)))
     sink.close()
     assert [step for step, _ in server.rows] == list(sent)
     assert [server.asked[key] for key in ("mode", "resume", "id")] == [None, "allow", run_id(tmp_path, {})]
