@@ -32,7 +32,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from PIL import Image
-from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
+from safelight.record.sinks.batch import SinkBatch, Event, Histogram, LoggedPicture, ReadingTable
 from safelight.record.sinks import open_sinks
 
 folder, first, last, seconds = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
@@ -41,10 +41,10 @@ config = {"train": {"steps": last}}
 pump = open_sinks(["wandb"], folder, config=config, run_name="mine", from_step=first, say=said.append)
 steps = np.arange(first, last)
 numbers = np.stack([steps / 4, np.where(steps == 7, np.nan, 0.5)], axis=1).astype(np.float32)
-pump.put(Batch(readings=(ReadingTable(steps, ("loss/mean", "optimizer/lr"), numbers),)))
+pump.put(SinkBatch(readings=(ReadingTable(steps, ("loss/mean", "optimizer/lr"), numbers),)))
 Image.new("RGB", (30, 20)).save(folder / "grid.png")
 late = ReadingTable(np.array([last - 2]), ("probe/raw",), np.ones((1, 1), np.float32))
-pump.put(Batch(
+pump.put(SinkBatch(
     readings=(late,),
     pictures=(LoggedPicture(last, "samples", folder / "grid.png"),),
     histograms=(Histogram(last, "weights", np.array([1, 2]), np.array([0.0, 0.5, 1.0])),),
