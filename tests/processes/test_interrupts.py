@@ -66,6 +66,7 @@ class Held:
 
 def hold(told: int, let: int) -> None:
     """Only in the fork: says that it is held, and of every signal that it was taken notice of."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under `nohup` ignore it, and so would this process
     show, handle = Terminal.show, Interrupts._handle
 
     def showing(self: Terminal, progress: StepSummary) -> None:
