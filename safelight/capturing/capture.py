@@ -39,7 +39,7 @@ def is_captured(updates: int) -> bool:
 
 
 class Follower(Protocol):
-    """Who is told. What it raises is meant for the script."""
+    """Receives the captured micro-batches. What it raises reaches the script."""
 
     def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None) -> None:
         """Once, before the first update where it can be; `first`: a micro-batch that proves it."""

@@ -72,7 +72,7 @@ def nonfinite_weights(named_parameters: Iterable[tuple[str, Tensor]]) -> str | N
 
 
 class NonfiniteSearch:
-    """Inside, every output and every gradient of a network is read on the host: slow, and only after the fact."""
+    """While active, every output and gradient of a network is checked on the host: slow, for replays only."""
 
     def __init__(self, model: nn.Module) -> None:
         self.found: str | None = None

@@ -103,7 +103,7 @@ class Trainer:
                 self._saving.report_patience()
 
     def _go_back(self, rollback: Rollback) -> None:
-        """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""
+        """Removes every trace of the discarded steps: in memory, on disk and in the record."""
         loaded = self._saving.find_good()
         if loaded is None:
             raise rollback.without_checkpoint(self.config.optimizer.lr)

@@ -89,7 +89,7 @@ class PicturesAndEvaluations:
             self._session.attempt("The picture", draw)
         if drawn and self._group.is_main:
             self._session.attempt("The picture", self._paint, drawn[0])
-            self._session.attempt("The look at the samples", self._look, drawn[0], ended, evaluating)
+            self._session.attempt("The measurement of the samples", self._look, drawn[0], ended, evaluating)
         if self._group.broadcast(lambda: bool(drawn)) and evaluating:
             self._reader.read()  # a run that must stop stops here, and not inside what may fail
             self._evaluator.recall()

@@ -109,7 +109,7 @@ class State:
         return {"journal": self.journal.to_json(), "watch": self.watch.to_json(), "origin": self.origin}
 
     def snapshot_profiles(self) -> Snapshot:
-        """Both EMA profiles at this step, cloned; written like a checkpoint, so that they are whole or absent."""
+        """Both EMA profiles at this step, cloned; written atomically, as a checkpoint is."""
         tensors = {
             PREFIX + profile_name(width): {
                 name: value.detach().to("cpu", copy=True) for name, value in self.ema.profile(width).items()

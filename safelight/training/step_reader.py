@@ -79,7 +79,7 @@ class TrainingSession:
         return self.speed.trained, self.speed.trained + self.seconds_left
 
     def attempt(self, what: str, make: Callable[..., object], *given: Any) -> None:
-        """A picture or an evaluation that fails costs itself, never the training."""
+        """If a picture or an evaluation fails, the training continues without it."""
         try:
             make(*given)
         except ProcessLost:

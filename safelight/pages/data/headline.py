@@ -120,7 +120,7 @@ def _crashed(run_status: RunStatus, step: str) -> str:
 
 def _silent(run_status: RunStatus, step: str) -> str:
     if run_status.age is None:
-        return f"No sign of life at step {step}."
+        return f"No heartbeat at step {step}."
     if run_status.age < 120:
         return f"No heartbeat for {run_status.age:.0f} s at step {step}: busy with an evaluation, or killed."
     return f"No heartbeat for {_long(run_status.age)}: probably killed at step {step}; `safelight resume` continues it."

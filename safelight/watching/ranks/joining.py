@@ -36,7 +36,7 @@ def join_as_first(
         is_bound = any(_replicas(module) == place.size for module in given.model.modules())
         return First(line, optimizer, named, say_once, made_before=made_before, is_bound=is_bound)
     except Exception as error:
-        say_once(f"The other processes are not heard ({type(error).__name__}: {first_line(error)}).")
+        say_once(f"The other processes cannot be reached ({type(error).__name__}: {first_line(error)}).")
         return None
 
 
