@@ -65,6 +65,9 @@ SKILL_FLOOR = Signal(
     "skill/floor", "Way of the raw weights from the linear filter (0) to the exact denoiser of the training set (1)."
 )
 SKILL_EXACT = Signal("skill/exact", "Skill of the exact denoiser of the training set on the fixed set: the floor.")
+SKILL_HELD_EXACT = Signal(
+    "skill/held_exact", "Skill of that denoiser on held-out images: a model that generalises is above it."
+)
 SKILL_AT_LEVEL = Signal(
     "skill/level", "Skill of the EMA by noise level, of the raw weights without one; 00: least noise.", family=True
 )

@@ -67,7 +67,7 @@ class Diagnosis:
             found += (
                 f" {count} finding{'s' * (count != 1)} of the baseline {'are' if count != 1 else 'is'} still there."
             )
-        return found if self.log is None else f"{found} {self.coverage.of_log(found)}"
+        return found if self.log is None else f"{found} The others need the training itself."
 
     def to_json(self) -> dict[str, Any]:
         advice = self.coverage.advice() if self.watched else None
@@ -195,7 +195,8 @@ def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
         if finding.over is None or damage is None:
             return finding
         words = (
-            f"{finding.summary} That ended at step {finding.over:,}, and the run has not recovered. {damage.summary}"
+            f"The run has not recovered from steps {finding.step:,} to {finding.over:,}: {finding.summary} "
+            f"{damage.summary}"
         )
         severity = min(finding.severity, damage.severity, key=ORDER.index)
         evidence = (*finding.evidence, *damage.evidence)

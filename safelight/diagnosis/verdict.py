@@ -64,21 +64,22 @@ def skill_summary(readings: ReadingSource) -> SkillSummary | None:
 def verdict(
     findings: Sequence[FindingLike], coverage: Coverage, skill: SkillSummary | None = None, *, watched: bool
 ) -> str:
-    """One to three sentences. `watched`: a loop that could pass more. “Healthy” takes a skill to show for it."""
+    """A few sentences, always with how many rules could look. `watched`: a loop that could pass more. “Healthy” takes a
+    skill to show for it."""
     open_ones = [each for each in findings if each.over is None and each.severity != "info"]
     if open_ones:
-        return f"{_count(open_ones)}: {shorten(open_ones[0].summary)}"
-    parts = []
+        worst = shorten(open_ones[0].summary)
+        lost = skill is not None and skill.is_ruined and "skill" not in worst
+        parts = [f"{_count(open_ones)}: {worst}", *([skill.words()] if skill is not None and lost else [])]
+        return " ".join([*parts, coverage.sentence()])
     past = [each for each in findings if each.over is not None and each.severity == "error"]
+    worth = [] if skill is None else [skill.words()]
     if past:
-        parts.append(_past(past, skill))
+        parts = [_past(past, skill), *worth, coverage.sentence()]
+    elif skill is not None and skill.latest >= LINEAR and not skill.is_ruined:
+        parts = [f"Healthy: {lower_first(skill.words())}", f"Nothing was found by {coverage.words()}."]
     else:
-        parts.append(f"Nothing was found by {coverage.words()}.")
-    if skill is not None:
-        healthy = not past and skill.latest >= LINEAR and not skill.is_ruined
-        parts.insert(
-            0 if healthy else len(parts), f"Healthy: {lower_first(skill.words())}" if healthy else skill.words()
-        )
+        parts = [f"Nothing was found by {coverage.words()}.", *worth]
     if watched and (advice := coverage.advice()) is not None:
         parts.append(advice.words())
     return " ".join(parts)
@@ -100,5 +101,8 @@ def _past(findings: Sequence[FindingLike], skill: SkillSummary | None) -> str:
 
 
 def shorten(text: str) -> str:
-    """For a sentence that names a finding."""
-    return text if len(text) <= MAX_SUMMARY_LENGTH else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"
+    """For a sentence that names a finding: as many whole sentences as there is room for."""
+    if len(text) <= MAX_SUMMARY_LENGTH:
+        return text
+    end = text.rfind(". ", 0, MAX_SUMMARY_LENGTH)
+    return text[: end + 1] if end > 0 else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"

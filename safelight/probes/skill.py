@@ -228,7 +228,7 @@ class SkillProbe:
         # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()
         samples = draw_samples(derive_seed(0, "probe"), objective, images[chosen], density)
-        return Prepared(samples, extras, samples.compare(ClosedFormDenoisers(images.split(AT_ONCE)), trained_on=True))
+        return Prepared(samples, extras, samples.compare(ClosedFormDenoisers(images.split(AT_ONCE))))
 
     # --- measuring ------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class FixedSet:
     @functools.cached_property
     def yardstick(self) -> Yardstick:
         """What closed-form denoisers of the training images lose on these samples."""
-        return self._samples.compare(self.denoisers, trained_on=self._trained_on)
+        return self._samples.compare(self.denoisers)
 
     def skills(self, raw: Tensor, ema: Tensor) -> dict[str, float]:
         """By signal, of losses that `losses` returned; without those that say nothing."""
