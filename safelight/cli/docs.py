@@ -36,7 +36,10 @@ class Command:
         elif (name := plain(word.removesuffix(".md")).replace(" ", "-")) in found:
             print(json.dumps({"page": name, "text": found[name]}) if self.json else found[name])
         elif not (places := search(word)):
-            raise UsageError(f"No page of the documentation says {word!r}. `safelight docs` lists the pages.")
+            from safelight.cli.elsewhere import elsewhere
+
+            near = elsewhere(word, besides="docs")
+            raise UsageError(f"No page of the documentation says {word!r}.{near} `safelight docs` lists the pages.")
         elif self.json:
             print(json.dumps({"places": [{"page": page, "heading": head} for page, head, _ in places]}, indent=1))
         else:
