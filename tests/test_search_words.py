@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from safelight.cli import docs, main
+from safelight import handbook
+from safelight.cli import main
 from safelight.config.search import search
 from safelight.diagnosis.symptoms import find_symptoms
 
@@ -120,7 +121,7 @@ def test_settings(word: str) -> None:
 
 @pytest.mark.parametrize("word", [word for word, row in WORDS.items() if row[2]])
 def test_docs(word: str) -> None:
-    assert WORDS[word][2] in [page for page, _, _ in docs.search(word)[: 2 * NEAR]]
+    assert WORDS[word][2] in [page for page, _, _ in handbook.search(word)[: 2 * NEAR]]
 
 
 @pytest.mark.parametrize("word", [word for word, row in WORDS.items() if None in row])
@@ -150,4 +151,4 @@ def test_nothing_is_named_for_a_word_that_means_nothing(
 
 @pytest.mark.parametrize("word", ["xyzzy", "gradients of doom"])
 def test_a_word_that_means_nothing_leads_nowhere(word: str) -> None:
-    assert (find_symptoms(word), search(word).settings, docs.search(word)) == ([], [], [])
+    assert (find_symptoms(word), search(word).settings, handbook.search(word)) == ([], [], [])

@@ -40,8 +40,8 @@ class Command:
             print("\n`safelight doctor RUN` says which of them it is; `safelight explain CODE` explains one.")
 
     def _look_up(self) -> Rule | list[Symptom]:
-        from safelight.cli.elsewhere import elsewhere
         from safelight.diagnosis.doctor import look_up
+        from safelight.handbook import elsewhere
 
         word = " ".join(self.code)
         try:
@@ -49,7 +49,9 @@ class Command:
         except UsageError:
             if not (near := elsewhere(word, besides="explain")):
                 raise
-            raise UsageError(f"No finding or symptom is called {word!r}.{near} `safelight explain` lists all.") from None
+            raise UsageError(
+                f"No finding or symptom is called {word!r}.{near} `safelight explain` lists all."
+            ) from None
 
 
 def _json(**lists: Iterable[Rule | Symptom]) -> str:

@@ -24,10 +24,10 @@ class Command:
     json: options.Json = False
 
     def run_command(self) -> None:
-        from safelight.cli.elsewhere import elsewhere
         from safelight.config.phrases import nearest_setting
         from safelight.config.resolve import types_of_fields
         from safelight.config.search import search
+        from safelight.handbook import elsewhere
 
         word = " ".join(self.word)
         found = search(word)
