@@ -37,7 +37,7 @@ LAYERS = [
     ["rescue"],
     ["runner"],
     ["start"],
-    ["requirements"],
+    ["requirements", "handbook"],
     ["library"],
     ["cli", "pytest_plugin"],
     ["__main__"],

@@ -11,6 +11,7 @@ from torch import nn
 from safelight.capturing.explanation import ExplainedMicroBatch
 from safelight.capturing.living import held_numbers, held_of, whole_of
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
+from safelight.words import with_article
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
 INPUT_TOLERANCE = 0.05  # of the size of the input of a network
@@ -117,7 +118,9 @@ def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> st
     words = f"{kind}: {part} parameters in {type(optimizer).__name__}."
     if (outer := whole_of(network, optimizer)) is not None:
         size = sum(p.numel() for p in outer.parameters())
-        words += f" It is one part of {_article(type(outer).__name__)} of {_short(size)}: no other part was looked at."
+        words += (
+            f" It is one part of {with_article(type(outer).__name__)} of {_short(size)}: no other part was looked at."
+        )
     return words
 
 
@@ -129,7 +132,7 @@ def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half
     elif ema is None or not ema.holder:
         lines.append("No EMA was seen.")
     else:
-        held = f"EMA in {_article(ema.holder)}"
+        held = f"EMA in {with_article(ema.holder)}"
         lines.append(
             f"{held}, decay {ema.decay:.4g} when last seen."
             if ema.decay is not None
@@ -141,10 +144,6 @@ def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half
     if half:
         lines.append(f"Autocast to {half}.")
     return lines
-
-
-def _article(name: str) -> str:
-    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _short(number: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from safelight.diagnosis.doctor import diagnose_trial
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
@@ -26,6 +27,7 @@ from safelight.watching.check_report import CheckReport, with_findings
 from safelight.watching.check_rows import observe_outputs, rows_of, trace_memory
 from safelight.watching.foreign import bare_optimizer, refuse_sharded
 from safelight.watching.trial_steps import Trial, take_trial_steps
+from safelight.words import with_article
 
 MAX_IMAGES = 32  # images of the batch
 # The batch is shown several times, so repeats say nothing; without an optimizer, neither does the update of ours.
@@ -117,7 +119,8 @@ def _batch_of(batch: Any) -> DebugBatch:
     if images is None or images.dim() < 2 or len(images) < 2:
         raise UsageError(
             "batch should be a tensor of at least two images as the loop trains on them, or (images, labels): "
-            f"it is a {type(batch).__name__}."
+            f"it is {with_article(type(batch).__name__)}."
+            + (" Take one batch of it: next(iter(loader))." if isinstance(batch, DataLoader) else "")
         )
     if not images.is_floating_point():
         raise UsageError(
