@@ -58,7 +58,7 @@ class Job:
 
     def launch(self, number: int) -> None:
         """One of the launchers; `number`: of its machine."""
-        machines = 1 if self.layout in ("default", "standalone") else COUNT
+        machines, parent = 1 if self.layout in ("default", "standalone") else COUNT, os.getpid()
         with self.log.open("ab") as said:
             command = [
                 sys.executable, "-m", "torch.distributed.run", "--max-restarts", str(self.max_restarts),
@@ -69,7 +69,7 @@ class Job:
             environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
             self.launchers.append(
                 subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment,
-                                 preexec_fn=lambda parent=os.getpid(): die_with(parent))  # noqa: PLW1509
+                                 preexec_fn=lambda: die_with(parent))
             )  # fmt: skip
 
     def _meeting(self, number: int) -> list[str]:

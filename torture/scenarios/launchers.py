@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from safelight.run import RunFolder
@@ -63,15 +63,11 @@ def _undisturbed(folder: Path) -> Path:
 
 def _strike(job: Job, draw: random.Random, outcome: Outcome, quiet: float) -> None:
     """Kills processes while they start or while they train, and waits for the end of the run."""
-    watch, gone, was_early = job.watch(quiet), set[int](), False
+    watch, gone, early = job.watch(quiet), frozenset[int](), False
     for _ in range(MOST_KILLS):
-        early = draw.random() < EARLY_SHARE and not was_early  # three failures at one step end a run
-        after, share, both, victim = draw.randint(1, 4), draw.random(), draw.random() < 0.2, draw.randrange(COUNT)
-        was_early = early
-        if not _reached(watch, lambda: len(now := job.workers()) == COUNT and not gone & {*now.values()}):
-            return
-        begun = max(0, job.newest)
-        if not early and not _reached(watch, lambda: job.newest >= begun + after * EVERY):
+        early = draw.random() < EARLY_SHARE and not early  # three failures at one step end a run
+        steps, share, both, victim = draw.randint(1, 4), draw.random(), draw.random() < 0.2, draw.randrange(COUNT)
+        if not _have_come(job, watch, gone) or not (early or _has_saved(job, watch, steps * EVERY)):
             return
         time.sleep(share * LONGEST_START if early else 10 ** (-3 + 2.7 * share))  # 1 to 500 ms
         if len(alive := job.workers()) < COUNT:
@@ -80,16 +76,22 @@ def _strike(job: Job, draw: random.Random, outcome: Outcome, quiet: float) -> No
         outcome.tally[LATE if status.get("pid") == alive[0] and status.get("status") == "training" else EARLY] += 1
         outcome.tally[BOTH] += both
         outcome.count += 1
-        gone = {*alive.values()}
+        gone = frozenset(alive.values())
         for rank in range(COUNT) if both else [victim]:
             os.kill(alive[rank], signal.SIGKILL)
     for _ in watch:
         pass
 
 
-def _reached(watch: Iterator[None], condition: Callable[[], bool]) -> bool:
-    """False if the run came to its end first."""
-    return any(condition() for _ in watch)
+def _have_come(job: Job, watch: Iterator[None], gone: frozenset[int]) -> bool:
+    """Waits for all processes of a start, none of them of the last one; False if the run came to its end first."""
+    return any(len(now := job.workers()) == COUNT and not gone & {*now.values()} for _ in watch)
+
+
+def _has_saved(job: Job, watch: Iterator[None], more: int) -> bool:
+    """Waits for a checkpoint of so many steps more."""
+    goal = max(0, job.newest) + more
+    return any(job.newest >= goal for _ in watch)
 
 
 ONE = Scenario(
