@@ -121,11 +121,14 @@ class StepReader:
 
     def add(self, view: StepView) -> None:
         """After every step."""
-        self._window.append(view)
         decay = self._state.ema.decay(MAIN_EMA, view.step + 1)
         host_readings = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
-        host_readings |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
-        self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], host_readings)
+        readings = [*view.readings, *self._batch_check.check(view)]
+        try:
+            host_readings |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
+        finally:  # also where a process is lost meanwhile: the step is done, and is saved with what it was measured by
+            self._window.append(view)
+            self._observer.add(view.step, readings, host_readings)
         ended = self._session.step == self._setup.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
@@ -167,9 +170,15 @@ class StepReader:
         self._healer.read(view.step, view.inputs, reading[vocabulary.LOSS.name], refused=refused, overflow=overflow)
 
     def discard(self) -> bool:
-        """Drops the steps that were not read yet; whether one of their updates was refused, which is not counted."""
-        self._window = []
-        return any(bool(reading[vocabulary.REFUSED.name]) for reading in self._observer.read())
+        """Reads the steps that were not read yet, for what a checkpoint remembers of them; whether one of their updates
+        was refused, which is not judged any more."""
+        views, self._window = self._window, []
+        for view, reading in zip(views, self._observer.read(), strict=True):
+            if bool(reading[vocabulary.REFUSED.name]):
+                return True
+            self._state.counters.refused_in_row = 0
+            self._epochs.add(view.step, reading[vocabulary.LOSS.name], self._state.counters)
+        return False
 
     @property
     def _images_per_second(self) -> float:

@@ -20,7 +20,7 @@ import torch
 from launch import Launch, be_patient, die, hang, stop
 from PIL import Image
 from ranks import SIZE, at, build_with, digest, keep, kept, launch, taken
-from tiny import Quiet, fingerprints, parts_of, tiny
+from tiny import Quiet, fingerprints, newest, parts_of, tiny
 from torch.nn.parallel import DistributedDataParallel
 
 import safelight
@@ -410,6 +410,27 @@ def test_restart_by_a_launcher_carries_on(whole: Path, tmp_path: Path) -> None:
     assert attempt(2, 0).codes() == [75, -9]
     assert attempt(3, 1).codes() == [0, 0, 0]
     assert fingerprints(run) == fingerprints(whole)
+
+
+def test_step_whose_comparison_lost_a_process_is_saved_with_all_that_it_left(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def die_comparing(rank: int) -> None:
+        check = ProcessCheck.check
+
+        def checking(self: ProcessCheck, view: Any, *, replaced: bool) -> dict[str, float]:
+            if rank == 1 and view.step == 6:
+                die()
+            return check(self, view, replaced=replaced)
+
+        rollcall_module.EVERY, ProcessCheck.check = 3, checking  # type: ignore[method-assign]  # only in the fork
+
+    assert start(3, run, die_comparing, **EXACT).codes() == [75, -9, 75]
+    assert max(steps(run / "checkpoints")) == 7
+    assert start(3, run, resume=True).codes() == [0, 0, 0]
+    assert fingerprints(run) == fingerprints(whole)
+    for name in ("epoch_loss", "epoch_steps"):
+        assert newest(run).state[name] == newest(whole).state[name]
 
 
 def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
