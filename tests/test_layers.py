@@ -19,11 +19,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up. A part may import from the lines below its own, and within itself. CONTRIBUTING has the same rows.
 LAYERS = [
-    ["vocabulary", "checks", "errors", "keys", "words"],
+    ["vocabulary", "checks", "errors", "keys", "words", "origin"],
     ["files", "printing"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
-    ["outputs"],
+    ["outputs", "ranking"],
     ["generate", "export", "comparison", "diagnosis", "contact", "yardstick"],
     ["evaluate", "probes", "processes"],
     ["checkpoints", "pages", "capturing"],

@@ -14,6 +14,7 @@ from safelight import __version__
 from safelight.errors import UsageError
 from safelight.files import make_directories
 from safelight.observing.recorder import Recorder, open_record
+from safelight.origin import command, commands_with, origin
 from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
@@ -39,6 +40,11 @@ class WatchedRun:
         self._place, self._is_gone = identity(self.folder.path), False
         facts = {"steps": steps} if steps is not None else {}
         facts |= {"captured": True} if is_captured else {}
+        before = self.folder.status()
+        facts["origin"] = before.get("origin") if step else None
+        facts["origin"] = facts["origin"] or origin(is_captured=is_captured)
+        facts["commands"] = commands_with(before.get("commands") if step else None, command(is_captured=is_captured))
+        facts["created"] = before.get("created", time.time()) if step else time.time()
         self.folder.update_status(
             status="training", step=step, kind="watched", versions={"safelight": __version__}, **facts
         )
