@@ -38,7 +38,7 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say, self.steps = 0.0, True, say, steps
         self._place, self._is_gone = identity(self.folder.path), False
-        facts = {"steps": steps} if steps is not None else {}
+        facts: dict[str, Any] = {} if steps is None else {"steps": steps}
         facts |= {"captured": True} if is_captured else {}
         before = self.folder.status()
         facts["origin"] = before.get("origin") if step else None
