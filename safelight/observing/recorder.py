@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from safelight.diagnosis.finding import Finding
-from safelight.files import read_plain
+from safelight.files import MAX_PICTURE_BYTES, read_plain
 from safelight.record.backlog import group_by_signals
 from safelight.record.sinks import open_sinks
 from safelight.record.sinks.batch import Event, Histogram, LoggedPicture, SinkBatch
@@ -20,7 +20,6 @@ from safelight.record.sinks.logger_threads import LoggerThreads
 from safelight.record.store import RecordWriter, SilentRecordWriter
 from safelight.run import RunFolder
 
-LARGEST_PICTURE = 64 << 20  # bytes
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
 END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B has its last uploads to make
 
@@ -74,7 +73,7 @@ class Recorder:
 
     def picture(self, step: int, kind: str, path: Path) -> None:
         """A picture that is finished and lies in the run folder."""
-        with Image.open(io.BytesIO(read_plain(path, LARGEST_PICTURE))) as image:
+        with Image.open(io.BytesIO(read_plain(path, MAX_PICTURE_BYTES))) as image:
             self._record.picture(step, kind, path.absolute(), image.size)
         if self._loggers is not None and path.suffix == ".png":  # an animation is not one that TensorBoard could show
             self._loggers.put(SinkBatch(pictures=(LoggedPicture(step, kind, path),)))

@@ -17,8 +17,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from safelight.errors import SafelightError
+from safelight.files import MAX_PICTURE_BYTES
 from safelight.pages.data.clock import clock
-from safelight.pages.data.gallery import MAX_PICTURE_BYTES, TYPES
+from safelight.pages.data.gallery import TYPES
 from safelight.pages.data.overview import open_run_history, overview, read_settings
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.data.run_list import compare_runs, entry
