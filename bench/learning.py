@@ -1,6 +1,6 @@
 """Whether runs that learn badly end with an open finding of the right cause, and whether healthy ones end without any.
 
-    python -m bench.learning                      # 132 bad runs and 84 healthy ones; about 60 minutes on two cores
+    python -m bench.learning                      # 126 bad runs and 78 healthy ones; about 60 minutes on two cores
     python -m bench.learning --before f72717b     # and what the code of that revision says about the same records
     python -m bench.learning --runs DIR --jobs 1  # again after a break: runs that are there are not trained again
 
