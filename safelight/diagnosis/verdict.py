@@ -99,8 +99,11 @@ def _past(findings: Sequence[Found], skill: SkillSummary | None) -> str:
 
 
 def shorten(text: str) -> str:
-    """For a sentence that names a finding: as many whole sentences as there is room for."""
+    """For a sentence that names a finding: as many whole sentences as there is room for, or clauses."""
     if len(text) <= MAX_SUMMARY_LENGTH:
         return text
     end = text.rfind(". ", 0, MAX_SUMMARY_LENGTH)
-    return text[: end + 1] if end > 0 else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"
+    if end > 0:
+        return text[: end + 1]
+    clause = text.rfind(", ", 0, MAX_SUMMARY_LENGTH)
+    return f"{text[: clause + 1]} …" if clause > 0 else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"

@@ -70,6 +70,7 @@ def test_a_long_summary_ends_with_a_sentence(length: int, kept: int) -> None:
 
 
 def test_a_sentence_without_an_end_is_cut() -> None:
+    assert shorten(f"{'a' * 100}, {'b' * 200}") == "a" * 100 + ", …"
     assert shorten("a" * 300) == "a" * 219 + "…"
 
 
