@@ -72,14 +72,16 @@ def verdict(
         lost = skill is not None and skill.is_ruined and "skill" not in worst
         parts = [f"{_count(open_ones)}: {worst}", *([skill.words()] if skill is not None and lost else [])]
         return " ".join([*parts, coverage.sentence()])
-    past = [each for each in findings if each.over is not None and each.severity == "error"]
-    worth = [] if skill is None else [skill.words()]
-    if past:
-        parts = [_past(past, skill), *worth, coverage.sentence()]
-    elif skill is not None and skill.latest >= LINEAR and not skill.is_ruined:
-        parts = [f"Healthy: {lower_first(skill.words())}", f"Nothing was found by {coverage.words()}."]
+    past = [each for each in findings if each.over is not None and each.severity != "info"]
+    found = [_past(past, skill), coverage.sentence()] if past else [f"Nothing was found by {coverage.words()}."]
+    if skill is None:
+        parts = found
+    elif any(each.severity == "error" for each in past):
+        parts = [found[0], skill.words(), *found[1:]]
+    elif skill.latest >= LINEAR and not skill.is_ruined:
+        parts = [f"Healthy: {lower_first(skill.words())}", *found]
     else:
-        parts = [f"Nothing was found by {coverage.words()}.", *worth]
+        parts = [*found, skill.words()]
     if watched and (advice := coverage.advice()) is not None:
         parts.append(advice.words())
     return " ".join(parts)
@@ -92,17 +94,20 @@ def _count(findings: Sequence[FindingLike]) -> str:
 
 
 def _past(findings: Sequence[FindingLike], skill: SkillSummary | None) -> str:
-    """Errors that ended keep their line."""
+    """What ended keeps its line."""
     first, last = min(each.step for each in findings), max(each.over or 0 for each in findings)
     recovered = ""
-    if skill is not None:
+    if skill is not None and any(each.severity == "error" for each in findings):
         recovered = ", never recovered" if skill.is_ruined or skill.latest < LINEAR else ", recovered"
     return f"{_count(findings)}, steps {first:,} to {last:,}{recovered}: {shorten(findings[0].summary)}"
 
 
 def shorten(text: str) -> str:
-    """For a sentence that names a finding: as many whole sentences as there is room for."""
+    """For a sentence that names a finding: as many whole sentences as there is room for, or clauses."""
     if len(text) <= MAX_SUMMARY_LENGTH:
         return text
     end = text.rfind(". ", 0, MAX_SUMMARY_LENGTH)
-    return text[: end + 1] if end > 0 else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"
+    if end > 0:
+        return text[: end + 1]
+    clause = text.rfind(", ", 0, MAX_SUMMARY_LENGTH)
+    return f"{text[: clause + 1]} …" if clause > 0 else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"

@@ -51,7 +51,13 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
         ([finding(over=48)], FULL, GOOD, False, "1 error, steps 16 to 48, recovered: The rate is too high. "
          f"The model is better than the best linear filter (skill 1.40). {LOOKED}"),
         ([finding(over=48)], FULL, None, False, f"1 error, steps 16 to 48: The rate is too high. {LOOKED}"),
-        ([finding("warning", over=48)], FULL, None, False, NOTHING),
+        ([finding("warning", over=48)], FULL, None, False,
+         f"1 warning, steps 16 to 48: The rate is too high. {LOOKED}"),
+        ([finding("warning", over=48)], FULL, GOOD, False, "Healthy: the model is better than the best linear filter "
+         f"(skill 1.40). 1 warning, steps 16 to 48: The rate is too high. {LOOKED}"),
+        ([finding("warning", over=48)], FULL, WEAK, False, f"1 warning, steps 16 to 48: The rate is too high. {LOOKED} "
+         "The model is not as good as a linear filter yet (skill 0.60 of 1): train longer."),
+        ([finding("info", over=48)], FULL, None, False, NOTHING),
     ],
 )  # fmt: skip
 def test_the_verdict(
@@ -70,6 +76,7 @@ def test_a_long_summary_ends_with_a_sentence(length: int, kept: int) -> None:
 
 
 def test_a_sentence_without_an_end_is_cut() -> None:
+    assert shorten(f"{'a' * 100}, {'b' * 200}") == "a" * 100 + ", …"
     assert shorten("a" * 300) == "a" * 219 + "…"
 
 
