@@ -13,9 +13,10 @@ from safelight.monitors.modules import named_without_wrappers, unwrapped
 from safelight.monitors.pieces import is_sharded
 from safelight.monitors.suite import Monitors
 from safelight.observing.recorder import Recorder
+from safelight.probes.dataset import take_images
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.runner.inspected_loop import InspectedLoop
-from safelight.probes.skill import SkillProbe, Subject
+from safelight.probes.skill import HeldOutImages, SkillProbe, Subject
 from safelight.vocabulary import CHECK, DRIFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
@@ -68,7 +69,14 @@ class Inspection:
         )  # fmt: skip
         # Among several processes the gradient is not that of the own samples, and cannot be computed again from them.
         self.probes = ProbeRunner(subject, given.declared, say, from_step=step, alone=not is_joint)
-        measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
+        held_out = (
+            None
+            if given.held_out is None
+            else HeldOutImages(
+                lambda: take_images(given.held_out), lambda reason: say(f"held_out is not used: {reason}.")
+            )
+        )
+        measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model), held_out)
         self.skill = SkillProbe(measured, given.declared, report_no_skill)
         self._is_sharded, self._is_joint = sharded, is_joint
         self._record, self._say, self._is_captured = record, say, is_captured
