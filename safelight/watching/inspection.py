@@ -61,7 +61,8 @@ class Inspection:
         model, alphas = unwrapped(given.model), given.declared.alphas
         sharded, is_joint = is_sharded(model), place_here() is not None
         named = [(name, parameter) for name, parameter in named_without_wrappers(model) if parameter.requires_grad]
-        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)), named)
+        binning = None if alphas is None else noise_binning_of_table(log_snr_of(alphas))
+        self.monitors = Monitors(model, binning, named, is_sharded=sharded)
         also_held = held_by_others(optimizer) if is_captured and optimizer is not None else frozenset[int]()
         subject = InspectedLoop(
             model, optimizer, find_ema, given.sampler, given.data,
