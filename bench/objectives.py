@@ -83,7 +83,7 @@ def main() -> None:
         rows,
         (
             f"FD-lite0 of {SAMPLES} samples (EMA, {SAMPLER_STEPS} steps) against {len(images.pixels):,} training "
-            "images, with its standard error; lower is better. Compare within this table only, and no closer than the seeds.",
+            "images, with its standard error; lower is better. Compare within this table only.",
             f"Seconds of the processor until step {steps}, median of the seeds. At equal seconds: the last of "
             f"{CHECKPOINTS} checkpoints that was there when the fastest run of all ended.",
         ),

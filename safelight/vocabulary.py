@@ -29,6 +29,9 @@ GRADIENT_NORM = Signal(
 )
 GRADIENT_PART = Signal("gradient/part", "L2 norm of the gradients of one part of the network.", family=True)
 GRADIENT_ZERO = Signal("gradient/zero", "Share of the gradients of one part that are exactly zero.", family=True)
+GRADIENT_LARGEST = Signal("gradient/largest", "Largest absolute value of the gradient's numbers.")
+GRADIENT_MEAN = Signal("gradient/mean", "Mean absolute value of the gradient's numbers.")
+GRADIENT_SMALLEST = Signal("gradient/smallest", "Smallest absolute value of them that is not exactly zero.")
 GRADIENT_NOISE = Signal(
     "gradient/noise_scale", "Batch size at which noise and signal of the gradient are equal.", "images"
 )

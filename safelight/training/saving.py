@@ -21,7 +21,6 @@ from safelight.config.epochs import every_in_steps
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
 from safelight.processes.restarts import note_failure
-from safelight.training.fixed_set import gap
 from safelight.training.recovery import RunHealing
 from safelight.training.step_reader import StepReader, TrainingSession
 from safelight.vocabulary import (
@@ -33,6 +32,7 @@ from safelight.vocabulary import (
     HELD_OUT_LOSS_RAW,
     SKILL_EMA,
 )
+from safelight.yardstick.held_out import gap
 
 CHECKPOINT_FILES = 10  # inodes of a checkpoint
 
