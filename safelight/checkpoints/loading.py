@@ -18,7 +18,7 @@ from safelight.checkpoints.tensorfile import KINDS, NAMES
 from safelight.errors import CheckpointError, UsageError
 from safelight.files import DISK, Disk, Unreadable
 from safelight.processes.group import ProcessGroup
-from safelight.processes.slices import Shard
+from safelight.processes.slices import EVERYTHING, Shard
 
 SHARED_DISK = (
     "Where weights are divided (train.weights), every process writes and reads its own part of a checkpoint: the run "
@@ -88,18 +88,20 @@ def load_rows_newest(
 
 
 def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None, disk: Disk = DISK) -> dict[str, Tensor]:
-    """The EMA of a checkpoint, or the rows of it that this process holds: then all refuse what one cannot read."""
-    tensors, failed = dict[str, Tensor](), None
-    try:
-        path = place(folder, step)
-        loaded = load(path, disk=disk) if shard is None else load(path, shard, stems={"ema"}, disk=disk)
-        tensors = loaded.tensors["ema"]
-    except CheckpointError as error:
-        failed = str(error)
-    reasons = [failed] if shard is None else group.all_gather_object(failed)
+    """The EMA of a checkpoint, or the rows of it that this process holds; all refuse what one cannot read."""
+    loaded, failed = None, None
+    if shard is not None or group.is_main:
+        try:
+            loaded = load(place(folder, step), EVERYTHING if shard is None else shard, stems={"ema"}, disk=disk)
+        except CheckpointError as error:
+            failed = str(error)
+    reasons = group.all_gather_object(failed)
     if (reason := next((each for each in reasons if each is not None), None)) is not None:
         raise CheckpointError(reason)
-    return tensors
+    if shard is None:
+        loaded = load_once(group, lambda: loaded)
+    assert loaded is not None, "what could not be loaded was refused"
+    return loaded.tensors["ema"]
 
 
 class ReadOnlyDisk(Disk):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.ema_profiles import snapshot_steps
@@ -20,6 +22,7 @@ from safelight.config import Config
 from safelight.config.epochs import every_in_steps
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
+from safelight.processes.group import ProcessGroup
 from safelight.processes.restarts import note_failure
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import RunHealing
@@ -142,7 +145,8 @@ class Saving:
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
             return
-        for name, value in self._group.broadcast(self._measure_weights, all_act=self._setup.is_sharded).items():
+        losses = self._measure_losses(self._group)
+        for name, value in self._group.broadcast(lambda: self._rate_weights(losses)).items():
             setattr(self._state.counters, name, value)
         if self._writes:
             self._submit()
@@ -164,17 +168,22 @@ class Saving:
         self._writer.submit(self._state.snapshot(reuse_buffer=True), best, safe)
         self._folder.update_status(best_step=counters.best_step)
 
-    def _measure_weights(self) -> dict[str, Any]:
-        """How good the weights are: measured by the first process, and broadcast to all as counters."""
+    def _measure_losses(self, group: ProcessGroup) -> list[tuple[Tensor, Tensor]]:
+        """(raw, EMA) of the fixed set, and of held-out images where there are some: by all processes of the group."""
+        sets = self._setup.fixed_set, self._setup.held_out_set
+        return [each.losses(self._state, group) for each in sets if each is not None]
+
+    def _rate_weights(self, losses: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+        """How good the weights are: by the first process, and broadcast to all as counters."""
         setup, counters = self._setup, self._state.counters
-        raw, ema = setup.fixed_set.losses(self._state)
+        raw, ema = losses[0]
         skills = setup.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
         numbers = {FIXED_SET_LOSS_RAW: float(raw.mean()), FIXED_SET_LOSS_EMA: float(ema.mean())}
         if (gain := gap(ema, raw, setup.fixed_set.ids)) is not None:
             numbers[EMA_GAIN] = gain
         if setup.held_out_set is not None:
-            held, ema = setup.held_out_set.losses(self._state)
+            held, ema = losses[1]
             skills |= setup.held_out_set.skills(held, ema)
             numbers |= {HELD_OUT_LOSS_RAW: float(held.mean()), HELD_OUT_LOSS_EMA: float(ema.mean())}
             if (apart := gap(raw, held, setup.held_out_set.ids)) is not None:
@@ -245,7 +254,7 @@ class Saving:
             unsaved = self._step not in steps(self._folder.checkpoints)
             if unsaved and not self._healing.is_trying and not refused and not self._setup.is_sharded:
                 self._writer.wait()
-                self._measure_weights()
+                self._rate_weights(self._measure_losses(ProcessGroup()))
                 self._submit()
                 self._writer.wait()
             self._folder.update_status(status="interrupted", step=self._step, error=str(lost))
