@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -15,6 +16,7 @@ STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1") if hasattr(signal, name)
 )
 ALWAYS = (signal.SIGINT, signal.SIGTERM)
+LAUNCHER_GRACE = 30.0  # seconds from torchrun's SIGTERM to its SIGKILL, unless --shutdown-timeout says otherwise
 ECHO = 5.0  # seconds in which a launcher forwards a stop signal that all processes got anyway
 
 
@@ -44,6 +46,15 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+
+    def kill_moment(self, number: int, grace: float | None) -> float:
+        """When this process is killed (time.monotonic), after one of the processes received this signal. `grace`: as
+        the settings have it."""
+        launched = "TORCHELASTIC_RUN_ID" in os.environ
+        if not launched and (grace is None or number == signal.SIGINT):
+            return math.inf
+        came = self._came if self.os_signal else time.monotonic()
+        return came + (LAUNCHER_GRACE if grace is None else grace)
 
     def _handle(self, os_signal: int, _: FrameType | None) -> None:
         if self.os_signal:

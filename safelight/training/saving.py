@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +25,7 @@ from safelight.config.epochs import every_in_steps
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
 from safelight.processes.group import ProcessGroup
+from safelight.processes.interrupts import LAUNCHER_GRACE
 from safelight.processes.restarts import note_failure
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import RunHealing
@@ -56,6 +59,7 @@ class Saving:
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
         self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0, leaving=self._next_room)
         self._snapshots = set(snapshot_steps(self._config.ema.snapshots, self._config.train.steps))
+        self._warned = False  # that a save takes longer than a stop signal allows
         self._saved = 0  # the last step that the writer was given
 
     def _next_room(self) -> Room:
@@ -114,7 +118,20 @@ class Saving:
     def poll(self) -> None:
         """Reports what happened in the background."""
         self._writer.poll()
+        self._warn_of_grace()
         self._profile_writer.poll()
+
+    def _warn_of_grace(self) -> None:
+        """Once, as soon as it is known how long a save takes."""
+        grace = self._config.train.grace or (LAUNCHER_GRACE if "TORCHELASTIC_RUN_ID" in os.environ else math.inf)
+        if self._writer.seconds <= grace or self._warned:
+            return
+        self._warned = True
+        self._session.screen.say(
+            f"A checkpoint took {self.seconds:.0f} s to save, and {grace:.0f} s are left after a stop signal: the "
+            "steps since the last checkpoint would be trained again. Allow more time (torchrun --shutdown-timeout, "
+            "Kubernetes terminationGracePeriodSeconds, Slurm --signal), and set train.grace to it."
+        )
 
     def save_ema_profiles_if_due(self) -> None:
         """Saves the EMA profiles if this step is one of theirs."""
@@ -134,7 +151,8 @@ class Saving:
         if due and self._step < self._config.train.steps:
             self.save()
 
-    def save(self, *, wait: bool = False) -> None:
+    def save(self, *, wait: bool = False, measured: bool = True) -> None:
+        """`measured`: with the losses of the fixed set, which take a while."""
         self._folder.check()
         self._reader.read()
         self._record.flush()  # the writer waits for it before it commits the checkpoint
@@ -145,7 +163,7 @@ class Saving:
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
             return
-        losses = self._measure_losses(self._group)
+        losses = self._measure_losses(self._group) if measured else []
         for name, value in self._group.broadcast(lambda: self._rate_weights(losses)).items():
             setattr(self._state.counters, name, value)
         if self._writes:
@@ -176,6 +194,9 @@ class Saving:
     def _rate_weights(self, losses: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
         """How good the weights are: by the first process, and broadcast to all as counters."""
         setup, counters = self._setup, self._state.counters
+        counters.seconds = self._session.speed.trained
+        if not losses:  # not measured
+            return asdict(counters)
         raw, ema = losses[0]
         skills = setup.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
@@ -194,7 +215,6 @@ class Saving:
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step
         self._mark_planned(loss)
         self._reader.skill = skills.get(SKILL_EMA.name)
-        counters.seconds = self._session.speed.trained
         return asdict(counters)
 
     def _mark_planned(self, loss: float) -> None:
@@ -264,6 +284,26 @@ class Saving:
         self._writer.wait()  # it may be this very step that is being written
         if self._group.broadcast(lambda: self._step not in steps(self._folder.checkpoints)):
             self.save(wait=True)
+
+    def finish_until(self, killed_at: float) -> None:
+        """As `finish`, before this process is killed: how good the weights are is not measured, and a save that would
+        not end in time is not begun."""
+        self._writer.wait()
+        begin = self._group.broadcast(
+            lambda: self.newest != self._step and time.monotonic() + self._writer.seconds <= killed_at
+        )
+        if begin:
+            self.save(wait=True, measured=False)
+
+    @property
+    def newest(self) -> int | None:
+        """The newest checkpoint."""
+        return max(steps(self._folder.checkpoints), default=None)
+
+    @property
+    def seconds(self) -> float:
+        """That the last save took."""
+        return self._writer.seconds
 
     def check_finished(self) -> None:
         if self._group.is_main and self._step not in steps(self._folder.checkpoints):
