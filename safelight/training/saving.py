@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from safelight.config.epochs import every_in_steps
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
 from safelight.processes.group import ProcessGroup
-from safelight.processes.interrupts import LAUNCHER_GRACE
+from safelight.processes.interrupts import seconds_of_grace
 from safelight.processes.restarts import note_failure
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import RunHealing
@@ -123,14 +122,14 @@ class Saving:
 
     def _warn_of_grace(self) -> None:
         """Once, as soon as it is known how long a save takes."""
-        grace = self._config.train.grace or (LAUNCHER_GRACE if "TORCHELASTIC_RUN_ID" in os.environ else math.inf)
+        grace = seconds_of_grace(self._config.train.grace)
         if self._writer.seconds <= grace or self._warned:
             return
         self._warned = True
         self._session.screen.say(
             f"A checkpoint took {self.seconds:.0f} s to save, and {grace:.0f} s are left after a stop signal: the "
-            "steps since the last checkpoint would be trained again. Allow more time (torchrun --shutdown-timeout, "
-            "Kubernetes terminationGracePeriodSeconds, Slurm --signal), and set train.grace to it."
+            "steps since the last checkpoint would be trained again. Allow more time, and set train.grace to it; for "
+            "torchrun, set TORCH_ELASTIC_SHUTDOWN_TIMEOUT, which is seen here too."
         )
 
     def save_ema_profiles_if_due(self) -> None:
