@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,39 @@ SHARED_DISK = (
 
 
 def load_once(group: ProcessGroup, read: Callable[[], Loaded | None]) -> Loaded | None:
-    """Read by the first process, and the same bytes on every one."""
+    """Read by the first process; the others get the tensors one by one, as they are restored: none holds all of them
+    beside what it trains."""
     loaded = read() if group.is_main else None
     head = group.broadcast(lambda: loaded and _describe(loaded))
     if head is None:
         return None
     if loaded is None:
         tensors = {
-            stem: {name: torch.empty(shape, dtype=KINDS[kind]) for name, kind, shape in rows}
+            stem: {name: torch.empty(shape, dtype=KINDS[kind], device="meta") for name, kind, shape in rows}
             for stem, rows in head["tensors"].items()
         }
         loaded = Loaded(head["step"], Path(head["path"]), tensors, head["state"], head["manifest"])
-    for tensors in loaded.tensors.values():
-        for value in tensors.values():
-            group.broadcast_tensor(value)
-    return loaded
+    if group.size == 1:
+        return loaded
+    known = loaded.tensors
+    return replace(loaded, send=lambda stem: _SentTensors(group, known.get(stem, {})))
+
+
+class _SentTensors(Mapping[str, Tensor]):
+    """Whoever asks for one takes part in sending it."""
+
+    def __init__(self, group: ProcessGroup, known: Mapping[str, Tensor]) -> None:
+        self._group, self._known = group, known
+
+    def __getitem__(self, name: str) -> Tensor:
+        value = self._known[name]
+        return self._group.broadcast_tensor(torch.empty_like(value, device="cpu") if value.is_meta else value)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def _describe(loaded: Loaded) -> dict[str, Any]:
@@ -101,7 +120,7 @@ def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None, 
     if shard is None:
         loaded = load_once(group, lambda: loaded)
     assert loaded is not None, "what could not be loaded was refused"
-    return loaded.tensors["ema"]
+    return dict(loaded.contents("ema"))
 
 
 class ReadOnlyDisk(Disk):
