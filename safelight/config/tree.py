@@ -243,6 +243,9 @@ class Train:
     block at a time. For models that do not fit; takes more traffic between the processes."""
     timeout: Positive[float] = 120.0
     """Seconds without a heartbeat, or in the same step, after which the other processes stop waiting for a process."""
+    grace: Positive[float | None] = None
+    """Seconds from a stop signal to the kill, within which the run has to save. Unset: under torchrun
+    `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` or 30, after which it kills, and otherwise as many as it takes."""
     precision: Precision = "fp32"
     """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32."""
     device: str = "auto"

@@ -92,7 +92,10 @@ class PicturesAndEvaluations:
             self._session.attempt("The measurement of the samples", self._look, drawn[0], ended, evaluating)
         if self._group.broadcast(lambda: bool(drawn)) and evaluating:
             self._reader.read()  # a run that must stop stops here, and not inside what may fail
-            self._evaluator.recall()
+            if self._setup.is_sharded:
+                self._evaluator.recall()
+            else:
+                self._session.attempt("The comparison with the best samples", self._evaluator.recall)
             evaluate = self._evaluator.evaluate
             self._group.broadcast(lambda: self._session.attempt("The evaluation", evaluate, drawn[0]))
             self._saving.save_best()

@@ -148,15 +148,15 @@ class State:
     def restore(self, loaded: Loaded) -> None:
         """The exact inverse of `snapshot`."""
         self.check(loaded)
-        self.weights.load(loaded.tensors["model"])
-        self.ema.load(MAIN_EMA, loaded.tensors["ema"])
+        self.weights.load(loaded.contents("model"))
+        self.ema.load(MAIN_EMA, loaded.contents("ema"))
         for ema_name in self.ema.shadows:
             if ema_name != MAIN_EMA:
-                prefix = f"{ema_name}/"
-                group = loaded.tensors.get("profiles", {})
-                self.ema.load(ema_name, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
-        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.tensors["optimizer"])
-        self.monitors.restore(loaded.tensors.get("monitors", {}))
+                prefix, profiles = f"{ema_name}/", loaded.contents("profiles")
+                names = [name for name in profiles if name.startswith(prefix)]
+                self.ema.load(ema_name, {name.removeprefix(prefix): profiles[name] for name in names})
+        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.contents("optimizer"))
+        self.monitors.restore(dict(loaded.contents("monitors")))
         self.clipper.running.fill_(loaded.state["clip_running"])
         if self.loss_scale.active:  # a run that left fp16 may go back to where it had a scale
             self.loss_scale.value.fill_(loaded.state["loss_scale"])
