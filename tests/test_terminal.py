@@ -35,6 +35,24 @@ def test_a_full_disk_under_the_log_costs_its_lines_only() -> None:
     assert "found" in log.getvalue()
 
 
+def test_the_screen_says_what_is_done_instead_of_steps() -> None:
+    log = io.StringIO()
+    terminal = Terminal(Console(file=log, width=200))
+    assert "starting" in shown(terminal)
+    terminal.doing("drawing samples")
+    assert "drawing samples …" in shown(terminal)
+    terminal.show(Progress(4, 8, 0.5, 1e-3, 1.0, 100.0, 12.0, 0))
+    assert "0:12 left  drawing samples …" in shown(terminal)
+    terminal.doing("")
+    assert "drawing" not in shown(terminal)
+
+
+def shown(terminal: Terminal) -> str:
+    log = io.StringIO()
+    Console(file=log, width=200).print(terminal._block())
+    return log.getvalue()
+
+
 @pytest.mark.parametrize(
     ("epochs", "words"),
     [

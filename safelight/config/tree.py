@@ -259,6 +259,9 @@ class Train:
     preflight: Literal["stop", "tell", "off"] = "stop"
     """Before the first step, everything is tried and restored. `stop`: an error stops the run with exit code 3;
     `tell`: it is only reported; `off`: nothing is tried."""
+    probe_budget: Share[float] = 0.03
+    """Share of the steps' time that replays and searches of the live diagnosis may take, counted in passes of the
+    network; beside it they may take 18 steps in all, so that the first ones are looked at whatever that costs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,8 +283,11 @@ class Sample:
     """The pictures drawn while training, always from the same noise."""
 
     every: NotNegative[int | Epochs | None] = None
-    """Steps between pictures, or epochs such as `1ep`; 0: none but those that are evaluated; unset: 20 in all,
-    closer together at the start, when most changes."""
+    """Steps between pictures, or epochs such as `1ep`; 0: none but those that are evaluated; unset: up to
+    20 in all, as far as the budget allows, closer together at the start, when most changes."""
+    budget: Share[float] = 0.15
+    """Share of the steps' time that pictures may take if `every` is unset, counted in passes of the network. A run has
+    at least four of them, one that is shorter than four take has two."""
     count: Positive[int] = 64
     """Images in the grid."""
     sampler: Sampler = "dpm-solver++"
