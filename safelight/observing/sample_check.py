@@ -30,7 +30,7 @@ MAX_TIME_SHARE, MAX_SECONDS = 0.1, 4.0  # what a short evaluation may take: of t
 REFERENCES = 256  # real images of a short evaluation
 MIN_SAMPLES = 16  # samples of one: fewer say nothing
 SHORTER = (32, 64)  # samples and real images, where all of them would take too long
-ANNOUNCED_SECONDS = 3.0
+ANNOUNCED_SECONDS = 5.0
 LOOKS = {
     "contrast": checks.SAMPLES_CONTRAST,
     "apart": checks.SAMPLES_APART,

@@ -67,6 +67,7 @@ class ProbeSchedule:
         self.updates, self._share, self._done = 0, share, done
         self.spent = 0.0  # on replays and searches, in steps
         self._last: dict[str, float] = {}  # what each of them cost the last time
+        self._known: tuple[tuple[int, bool], Due] | None = None
         self._alarm_steps, self._quiet_until, self._patience = 0, 0, PATIENCE
         self._usual: dict[str, float] = {}
         self._strayed: dict[str, float] = {}
@@ -74,19 +75,23 @@ class ProbeSchedule:
 
     @property
     def due(self) -> Due:
+        """The same throughout a step, whatever it books; asked for many times in it."""
+        place = self.updates, self._alarm_steps > 0
+        if self._known is None or self._known[0] != place:
+            self._known = place, self._due()
+        return self._known[1]
+
+    def _due(self) -> Due:
         due = due_at(self.updates, self._alarm_steps > 0)
         if self.updates < self._done:
             return due._replace(replay=False, search=False)
         if not (due.replay or due.search) or self.updates <= ALWAYS:
             return due
-        search = due.search and self._is_affordable("search")
         # An alarm is looked into at once, and what it cost is missing afterwards: there are ever fewer of them.
-        return due._replace(
-            search=search, replay=due.replay and (self._alarm_steps > 0 or self._is_affordable("replay"))
-        )
-
-    def _is_affordable(self, kind: str) -> bool:
-        return self.spent + self._last.get(kind, 0.0) <= ALLOWANCE + self._share * self.updates
+        left = ALLOWANCE + self._share * self.updates - self.spent
+        replay = due.replay and (self._alarm_steps > 0 or self._last.get("replay", 0.0) <= left)
+        left -= self._last.get("replay", 0.0) * replay
+        return due._replace(replay=replay, search=due.search and self._last.get("search", 0.0) <= left)
 
     def book(self, kind: str, steps: float) -> None:
         """What a replay or a search has cost, counted in steps of the loop and not by a clock."""
