@@ -230,6 +230,8 @@ def duration(seconds: float) -> str:
 def _precision_in_words(parts: Setup) -> str:
     precision = parts.config.train.precision
     is_slow = precision != "fp32" and parts.runtime.device.type == "cpu"
+    if precision == "bf16" and parts.runtime.has_native_bf16:
+        return precision
     return f"{precision} (made for GPUs: on most CPUs slower than fp32, fp16 many times)" if is_slow else precision
 
 

@@ -67,11 +67,13 @@ def test_the_length_in_epochs_in_words(epochs: float, words: str) -> None:
     assert _epochs_in_words(epochs) == words
 
 
-@pytest.mark.parametrize(("device", "precision", "is_said"), [
-    ("cpu", "fp32", False), ("cpu", "bf16", True), ("cpu", "fp16", True), ("cuda", "fp16", False)])  # fmt: skip
-def test_half_precision_on_a_cpu_is_said_to_be_slow(device: str, precision: str, is_said: bool) -> None:
+@pytest.mark.parametrize(("device", "precision", "native", "is_said"), [
+    ("cpu", "fp32", False, False), ("cpu", "bf16", False, True), ("cpu", "bf16", True, False),
+    ("cpu", "fp16", True, True), ("cuda", "fp16", True, False)])  # fmt: skip
+def test_half_precision_on_a_cpu_is_said_to_be_slow(device: str, precision: str, native: bool, is_said: bool) -> None:
     config = SimpleNamespace(train=SimpleNamespace(precision=precision))
-    setup = SimpleNamespace(config=config, runtime=SimpleNamespace(device=torch.device(device)))
+    runtime = SimpleNamespace(device=torch.device(device), has_native_bf16=native)
+    setup = SimpleNamespace(config=config, runtime=runtime)
     words = _precision_in_words(setup)  # type: ignore[arg-type]
     assert words.startswith(precision)
     assert ("slower than fp32" in words) == is_said

@@ -243,8 +243,10 @@ class Train:
     block at a time. For models that do not fit; takes more traffic between the processes."""
     timeout: Positive[float] = 120.0
     """Seconds without a heartbeat, or in the same step, after which the other processes stop waiting for a process."""
-    precision: Precision = "fp32"
-    """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32."""
+    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32. `auto`:
+    bf16 where the device has instructions for it and, on a CPU, a few timed passes show that it is faster; config.yaml
+    has what was chosen, and a resume keeps it."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, `mps`."""
     threads: int | None = None
