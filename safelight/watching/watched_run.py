@@ -38,13 +38,12 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say, self.steps = 0.0, True, say, steps
         self._place, self._is_gone = identity(self.folder.path), False
-        facts = {"steps": steps} if steps is not None else {}
+        facts: dict[str, Any] = {"steps": steps} if steps is not None else {}
         facts |= {"captured": True} if is_captured else {}
-        before = self.folder.status()
-        facts["origin"] = before.get("origin") if step else None
-        facts["origin"] = facts["origin"] or origin(is_captured=is_captured)
-        facts["commands"] = commands_with(before.get("commands") if step else None, command(is_captured=is_captured))
-        facts["created"] = before.get("created", time.time()) if step else time.time()
+        before = self.folder.status() if step else {}
+        facts["origin"] = before.get("origin") or origin(is_captured=is_captured)
+        facts["commands"] = commands_with(before.get("commands"), command(is_captured=is_captured))
+        facts["created"] = before.get("created", time.time())
         self.folder.update_status(
             status="training", step=step, kind="watched", versions={"safelight": __version__}, **facts
         )

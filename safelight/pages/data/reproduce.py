@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ COMMIT = re.compile(r"[0-9a-f]{40,64}")
 FOUND_OUT = ("data.channels", "data.classes", "data.cache", "data.workers", "data.scan_workers", "train.threads")
 
 
-def reproduce(run: RunFolder, facts: dict[str, Any], config: dict[str, Any] | None, name: str) -> dict[str, Any]:
+def reproduce(run: RunFolder, facts: Mapping[str, Any], config: dict[str, Any] | None, name: str) -> dict[str, Any]:
     """`facts`: of run.json; `config`: all settings by their dotted keys, None for a watched loop; `name`: of the folder
     in commands. Any of it may be unknown: a run of before it was written down."""
     source = as_dict(facts.get("origin"))
