@@ -28,6 +28,7 @@ from safelight.pages.data.series import heatmap, series
 from safelight.pages.server import parameters
 from safelight.pages.server.access import Guard, refuse
 from safelight.pages.server.live import Listener, LiveRuns
+from safelight.pages.server.openmetrics import CONTENT_TYPE, openmetrics
 from safelight.pages.server.run_cache import DiagnosisCache, RunCache
 from safelight.pages.server.statics import File, read_page, read_static
 
@@ -58,6 +59,7 @@ class Handlers:
             "/api/live": self.live,
             "/api/delta": self.delta,
             "/api/hello": self.hello,
+            "/metrics": self.metrics,
         }
         return [Route(path, handler, methods=["GET"]) for path, handler in places.items()]
 
@@ -74,6 +76,11 @@ class Handlers:
         until = time.monotonic() + LIST_SECONDS
         lines = b",".join(self._line(run, until) for run in self.run_cache.runs())
         return _json(b'{"runs":[' + lines + b'],"time":' + _encode(round(time.time(), 3)) + b"}")
+
+    def metrics(self, request: Request) -> Response:
+        until = time.monotonic() + LIST_SECONDS
+        runs = [json.loads(self._line(run, until)) for run in self.run_cache.runs()]
+        return Response(openmetrics(runs), 200, NO_STORE, CONTENT_TYPE)
 
     def _line(self, run: FoundRun, until: float) -> bytes:
         """From `until` on no record is read that was not read yet: the page asks again for what is still missing."""
