@@ -86,7 +86,7 @@ class Terminal:
     def _block(self) -> Group | Text:
         progress = self._latest
         if progress is None:
-            return Text(f"{self._doing or 'starting'} …", style="dim")
+            return Text(f"{self._doing or 'drawing the first samples, then the first step'} …", style="dim")
         width = min(60, max(20, self.console.width - 50))
         filled = round(width * progress.step / progress.steps)
         head = Text.assemble(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 from safelight.vocabulary import Signal
 
@@ -134,7 +135,7 @@ class ReadNorms:
         if len(self._small) < FEW or kinds != {(torch.float32, True, False)}:
             return norms_of(tensors)
         found = np.empty(len(tensors), np.float32)
-        numbers = torch._utils._flatten_dense_tensors([tensors[place] for place in self._small]).numpy()
+        numbers = _flatten_dense_tensors([tensors[place] for place in self._small]).numpy()
         with np.errstate(over="ignore", invalid="ignore"):
             numbers *= numbers
             found[self._small] = np.sqrt(np.add.reduceat(numbers, self._starts))
