@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from safelight.capturing.explanation import ExplainedMicroBatch
-from safelight.capturing.living import held_numbers, held_of, whole_of
+from safelight.capturing.living import frozen_whole_of, held_numbers, held_of, whole_of
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
@@ -44,7 +44,8 @@ class CaptureEvidence:
         self.sigma_data, self.is_scaled = found.sigma_data, not (found.inner_error or 0.0) > INPUT_TOLERANCE
         self.lacks_root |= found.lacks_root
         self.left = max(self.left, found.mixing.left)
-        self.frozen = found.frozen
+        if found.frozen is not None and found.network is not None and not self.frozen:
+            self.frozen = type(frozen_whole_of(found.frozen, found.network)).__name__
         low, high = (float(edge) for edge in passed.x0.float().aminmax())
         self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
         self.shape, self.has_labels = tuple(passed.x0.shape[1:]), passed.labels is not None

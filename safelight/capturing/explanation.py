@@ -43,8 +43,8 @@ class ExplainedMicroBatch:
     alphas: Tensor | None = None
     """alphas_cumprod, where the loop was seen to take a and s from a table; `lacks_root` says whether as a
     variance-preserving process does."""
-    frozen: str = ""
-    """The class of the frozen network that x0 came out of."""
+    frozen: nn.Module | None = None
+    """The frozen network that x0 came out of."""
 
     @property
     def lacks_root(self) -> bool:

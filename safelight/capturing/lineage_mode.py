@@ -167,7 +167,7 @@ class _Given:
     def __init__(self, of: list[Made]) -> None:
         self.of = of
         self.draws = frozenset[int]().union(*(made.draws for made in of))
-        self.frozen = next((each.frozen for each in of if each.frozen), "")
+        self.frozen = next((each.frozen for each in of if each.frozen is not None), None)
 
     def is_pure(self, size: int) -> bool:
         return all(each.is_pure for each in self.of if each.tensor.dim() > 1 and each.tensor.numel() * 2 > size)

@@ -27,8 +27,8 @@ class Made:
     """Whether nothing else of its size is in it."""
     is_draw: bool = False
     """Whether it is a draw as it came."""
-    frozen: str = ""
-    """The class of the frozen network that it, or what it is made of, came out of."""
+    frozen: nn.Module | None = None
+    """The frozen network that it, or what it is made of, came out of."""
     parts: tuple[int, ...] = ()
     """Ids of the tensors whose values it holds, in another order, shape or precision."""
 

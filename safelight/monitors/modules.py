@@ -14,6 +14,8 @@ from safelight.vocabulary import Signal
 MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are not finite names; it counts all
 MAX_PARTS = 32  # parts of a network; more are put together
 BINS = 64  # of a histogram of weights
+REPLICATED = "DistributedDataParallel"
+PARALLEL = (REPLICATED, "DataParallel")
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # in names of parameters
 
 SumOverProcesses = Callable[[Tensor], Tensor]
@@ -96,11 +98,17 @@ def named_without_wrappers(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(bare(name), parameter) for name, parameter in model.named_parameters()]
 
 
+def is_of(model: nn.Module, *names: str) -> bool:
+    """Whether its class, or one that it is made of, has one of the names."""
+    return any(kind.__name__ in names for kind in type(model).__mro__)
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Without DDP, torch.compile and their like: their parameters are those of the module inside."""
+    """Without DDP, torch.compile and their like, or classes made of them: their parameters are those of the module
+    inside."""
     while True:
         inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+        if inner is None and is_of(model, *PARALLEL):
             inner = getattr(model, "module", None)
         if not isinstance(inner, nn.Module):
             return model

@@ -415,6 +415,48 @@ def latent(steps: int = STEPS) -> nn.Module:
     return model
 
 
+class Autoencoder(nn.Module):
+    """As that of diffusers: `encode` calls its layers, and never itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.out = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.SiLU()), nn.Conv2d(8, 4, 1)
+
+    def encode(self, x: Tensor) -> Tensor:
+        return self.out(self.encoder(x))
+
+
+def latent_of_autoencoder(steps: int = STEPS) -> nn.Module:
+    """Nothing of it is frozen: it is called without gradients."""
+    model, autoencoder = Net(4, 4), Autoencoder()
+    optimizer = optimizer_of(model)
+    for images, labels in batches(steps):
+        with torch.no_grad():
+            latents = autoencoder.encode(images * 2 - 1) * 0.18215
+        loss = ddpm_epsilon(model, latents, labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def noised_by_scheduler(declared: str, trained: str, steps: int = 20) -> nn.Module:
+    """By one of diffusers that says `declared`, and a target that is `trained`."""
+    from diffusers import DDPMScheduler
+
+    model, scheduler = Net(), DDPMScheduler(100, prediction_type=declared)
+    optimizer = optimizer_of(model)
+    for images, _ in batches(steps):
+        x0, noise, t = images * 2 - 1, torch.randn(images.shape), torch.randint(0, 100, (len(images),))
+        x_t = scheduler.add_noise(x0, noise, t)  # pyright: ignore[reportArgumentType]
+        targets = {"epsilon": noise, "sample": x0, "v_prediction": scheduler.get_velocity(x0, noise, t)}  # type: ignore[arg-type]
+        loss = F.mse_loss(model(x_t, t), targets[trained])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
 def averaged(kind: str, steps: int = 12) -> nn.Module:
     """With an EMA of one of several kinds, 0.9 each."""
     model = Net()

@@ -250,6 +250,10 @@ def test_latents_of_a_frozen_network_are_named() -> None:
     assert follow(loops.latent).evidence.sentences()[1].startswith("Latents of Encoder: 4 × 4 × 4")
 
 
+def test_an_autoencoder_is_named_of_which_layers_alone_are_called() -> None:
+    assert follow(loops.latent_of_autoencoder).evidence.sentences()[1].startswith("Latents of Autoencoder: 4 × 4 × 4")
+
+
 def test_a_wrapper_is_not_taken_for_the_network() -> None:
     assert follow(loops.wrapped).network is loops.Net
 

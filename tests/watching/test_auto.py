@@ -150,3 +150,20 @@ def test_a_broken_image_is_found_in_the_data(step: int, tmp_path: Path) -> None:
     assert [finding.code for finding in diagnosis.findings] == ["DAT001"]
     assert diagnosis.findings[0].step == step
     assert any("DDPM" in line for line in found.recognised())
+
+
+@pytest.mark.parametrize(("declared", "trained", "is_found"), [
+    ("v_prediction", "epsilon", True),
+    ("epsilon", "v_prediction", True),
+    ("epsilon", "epsilon", False),
+    ("v_prediction", "v_prediction", False),
+    ("sample", "sample", False),
+])  # fmt: skip
+def test_a_scheduler_that_says_another_prediction_type_is_found(
+    declared: str, trained: str, is_found: bool, tmp_path: Path
+) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None, stop_after=5) as found:
+        loops.noised_by_scheduler(declared, trained)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert [each.severity for each in diagnosis.findings if each.code == "TAR001"] == ["warning"] * is_found
