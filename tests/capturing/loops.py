@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 STEPS, BATCH = 4, 16
 IMAGES = torch.rand(64, 2, 4, 4, generator=torch.Generator().manual_seed(7))
 LABELS = torch.randint(0, 5, (64,), generator=torch.Generator().manual_seed(8))
+ONE_DRAW = torch.randn(BATCH, 2, 8, 8, generator=torch.Generator().manual_seed(9))
 ALPHAS = torch.cumprod(1 - torch.linspace(1e-3, 0.2, 100), 0)
 
 
@@ -115,6 +117,24 @@ def drawn(draw: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tens
         return F.mse_loss(model((1 - wide(t)) * x0 + wide(t) * noise, t), noise - x0)
 
     return loss
+
+
+def with_noise(noise_of: Callable[[Tensor], Tensor], *, limit: float = 100.0) -> Callable[..., Tensor]:
+    """DDPM on larger images, with noise that is made in another way, or x_t that is cut off."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        x0 = x0.repeat(1, 1, 2, 2)
+        t, noise = torch.randint(0, 100, (len(x0),)), noise_of(x0)
+        kept = wide(ALPHAS[t])
+        x_t = kept.sqrt() * x0 + (1 - kept).sqrt() * noise
+        return F.mse_loss(model(x_t if limit == 100 else x_t.clamp(-limit, limit), t), noise)
+
+    return loss
+
+
+def of_numpy(x0: Tensor) -> Tensor:
+    generator = np.random.default_rng(int(torch.randint(1 << 30, ())))  # the same noise after torch.manual_seed
+    return torch.from_numpy(generator.standard_normal(x0.shape, dtype="float32"))
 
 
 def drawn_into(x0: Tensor) -> Tensor:

@@ -99,6 +99,11 @@ LOOPS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "masked": (of(loops.masked), f"{DDPM}, target noise, whole timesteps"),
     "labelled": (of(loops.labelled, lambda: loops.Net(labelled=True)), f"{DDPM}, target noise, whole timesteps"),
     "half": (of(loops.half), f"{DDPM}, target noise, whole timesteps"),
+    "noise of numpy": (of(loops.with_noise(loops.of_numpy)), f"{DDPM}, target noise, whole timesteps"),
+    "one draw before the loop": (
+        of(loops.with_noise(lambda _: loops.ONE_DRAW)), f"{DDPM}, target noise, whole timesteps"),
+    "uniform noise": (of(loops.with_noise(torch.rand_like)), f"{DDPM}, target noise, whole timesteps"),
+    "clamped x_t": (of(loops.with_noise(torch.randn_like, limit=1.0)), f"{DDPM}, target noise, whole timesteps"),
     "offset noise": (of(loops.offset_noise), f"{DDPM}, target noise, whole timesteps"),
     "one draw for all": (of(loops.shared_noise(2, 4, 4)), f"{DDPM}, target noise, whole timesteps"),
     "one draw for all, with a dimension": (

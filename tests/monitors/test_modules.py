@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_a_class_made_of_a_wrapper_is_a_wrapper() -> None:
     class WithAttributes(torch.nn.DataParallel):
         """As people write it, so that attributes of the network inside are seen."""
 
-        def __getattr__(self, name: str) -> object:
+        def __getattr__(self, name: str) -> Any:
             try:
                 return super().__getattr__(name)
             except AttributeError:

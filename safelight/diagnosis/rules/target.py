@@ -230,8 +230,8 @@ RULES = (
         "TAR001",
         "target.other-type",
         "Another prediction type than declared",
-        what="The target is exactly the noise, the image or a velocity, but not the one that was declared. As a warning: "
-        "not the prediction_type of the diffusers scheduler whose table the loop reads.",
+        what="The target is exactly the noise, the image or a velocity, but not the one that was declared. As a "
+        "warning: not the prediction_type of the diffusers scheduler whose table the loop reads.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",
         similar="A target that is none of them is target.wrong.",
         limits="Loops that neither declare what they predict nor noise with a scheduler of diffusers.",
