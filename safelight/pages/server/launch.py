@@ -40,7 +40,7 @@ def start_beside(run: Path, say: Callable[[str], None]) -> threading.Thread:
     return thread
 
 
-def page_of(address: Address, run: Path) -> str:
+def page_of(address: ServerAddress, run: Path) -> str:
     """The page of one run."""
     head, question, token = address.url.partition("?")
     return f"{head}{question}{token}#/run/{describe(run).id}"
