@@ -38,7 +38,7 @@ def test_a_full_disk_under_the_log_costs_its_lines_only() -> None:
 def test_the_screen_says_what_is_done_instead_of_steps() -> None:
     log = io.StringIO()
     terminal = Terminal(Console(file=log, width=200))
-    assert "starting" in shown(terminal)
+    assert "drawing the first samples, then the first step" in shown(terminal)
     terminal.doing("drawing samples")
     assert "drawing samples …" in shown(terminal)
     terminal.show(StepSummary(4, 8, 0.5, 1e-3, 1.0, 100.0, 12.0, 0))
