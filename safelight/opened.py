@@ -23,6 +23,8 @@ from safelight.data.summary import summary
 from safelight.errors import CheckpointError, UsageError
 from safelight.files import write_atomically
 from safelight.model.unet import describe_unet
+from safelight.observing.noise_levels import levels_of_settings
+from safelight.origin import command, commands_with, origin
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder, open_run
 from safelight.training.build import Setup
@@ -66,7 +68,7 @@ def epochs_in_steps(config: Config, folder: RunFolder, group: ProcessGroup) -> C
 
 
 def write_config(folder: RunFolder, setup: Setup) -> None:
-    config, images = setup.config, setup.images
+    config, images, before = setup.config, setup.images, folder.status()
     facts = {
         "versions": environment(),
         "data": {
@@ -77,7 +79,10 @@ def write_config(folder: RunFolder, setup: Setup) -> None:
             "rejected": len(images.rejected),
         },
         "exact": not config.model.compile and setup.runtime.device.type == "cpu",
-        "created": folder.status().get("created", time.time()),
+        "created": before.get("created", time.time()),
+        "origin": before.get("origin") or origin(),
+        "commands": commands_with(before.get("commands"), command()),
+        "noise_levels": levels_of_settings(config.diffusion, setup.stepper.objective.process),
     }
     folder.update_status(**facts)
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safelight.diagnosis import Diagnosis
     from safelight.run import RunFolder
     from safelight.training.build import Setup
-    from safelight.training.step_reader import Progress
+    from safelight.training.step_reader import StepSummary
 
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
@@ -37,7 +37,7 @@ class Terminal:
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or open_console(stderr=True, quiet=quiet)
-        self._latest: Progress | None = None
+        self._latest: StepSummary | None = None
         self._live = False
         self._printed = time.monotonic()
 
@@ -49,7 +49,7 @@ class Terminal:
         with suppress(OSError):
             self.console.print(text, soft_wrap=soft_wrap)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StepSummary) -> None:
         self._latest = progress
         ended = progress.step == progress.steps
         if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
@@ -230,11 +230,11 @@ def _epochs_in_words(epochs: float) -> str:
     return f"{number} epoch{'s' * (number != '1')}"
 
 
-def _skill(progress: Progress, apart: int) -> str:
+def _skill(progress: StepSummary, apart: int) -> str:
     return "" if progress.skill is None else f"{' ' * apart}skill {progress.skill:.2f}"
 
 
-def _refused(progress: Progress) -> str:
+def _refused(progress: StepSummary) -> str:
     return f"   {progress.refused} refused" if progress.refused else ""
 
 

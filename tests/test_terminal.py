@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from safelight.terminal import Terminal, _epochs_in_words, _precision_in_words
-from safelight.training.step_reader import Progress
+from safelight.training.step_reader import StepSummary
 
 
 class FullDisk(io.StringIO):
@@ -62,7 +62,7 @@ def test_half_precision_on_a_cpu_is_said_to_be_slow(device: str, precision: str,
 @pytest.mark.parametrize(("skill", "words"), [(None, "loss 0.5  lr"), (1.318, "loss 0.5  skill 1.32  lr")])
 def test_the_skill_is_in_the_plain_line_once_it_is_measured(skill: float | None, words: str) -> None:
     log = io.StringIO()
-    Terminal(Console(file=log, width=200)).show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, skill))
+    Terminal(Console(file=log, width=200)).show(StepSummary(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, skill))
     assert words in log.getvalue()
 
 
@@ -70,5 +70,5 @@ def test_the_skill_is_in_the_live_block() -> None:
     log = io.StringIO()
     terminal = Terminal(Console(file=log, width=200, force_terminal=True, color_system=None))
     with terminal.live():
-        terminal.show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, -0.25))
+        terminal.show(StepSummary(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, -0.25))
     assert "loss 0.5   skill -0.25   gradient" in log.getvalue()

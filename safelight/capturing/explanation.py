@@ -20,7 +20,7 @@ MOST_CLEANS, MOST_NOISES = 24, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedMicroBatch:
     """What is known of one micro-batch; None where it is not known."""
 
     passed: ForwardPass
@@ -52,7 +52,7 @@ class Explained:
         return self.alphas is not None and self.mixing is not None and self.mixing.relation != "vp"
 
 
-def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
+def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> ExplainedMicroBatch:
     """`calls`: those that may be the network's, the most likely first; at least one."""
     numbers, constant = Numbers(), None
     for call in calls:
@@ -67,7 +67,9 @@ def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> Explained:
     call = calls[0]
     pair, answer = _last_loss(trace, call), call.answer
     pred, target = (None, None) if pair is None or answer is None else _in_space_of(answer, None, pair, numbers)
-    return Explained(ForwardPass(loss.detach(), target=target, pred=pred, call=_repeatable(call)), call.module)
+    return ExplainedMicroBatch(
+        ForwardPass(loss.detach(), target=target, pred=pred, call=_repeatable(call)), call.module
+    )
 
 
 def _repeatable(seen: SeenCall) -> Call:
@@ -104,7 +106,7 @@ def _shared_draws(trace: Trace, form: Tensor, call: SeenCall) -> list[Made]:
 
 def _complete(
     trace: Trace, loss: Tensor, call: SeenCall, given: Tensor, form: Tensor, mixing: Mixing, numbers: Numbers
-) -> Explained:
+) -> ExplainedMicroBatch:
     x0, noise = mixing.x0.tensor, mixing.noise.tensor
     shown, t, labels = _times_and_labels(trace, call, form, mixing, len(form))
     pred, target, row, other = None, None, None, None
@@ -120,7 +122,7 @@ def _complete(
     is_perturbed = other is not None and other.draws < mixing.noise.draws
     x_t, inside = form.detach(), preconditioning(trace, call, mixing, numbers)
     passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
-    return Explained(
+    return ExplainedMicroBatch(
         passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,
         None if inside is None else inside.sigma_data, None if inside is None else inside.error, shown,
         table_of(trace, call, t, mixing, row), mixing.x0.frozen,

@@ -45,7 +45,8 @@ WORDS: dict[str, str] = {
     "attention|self attention|attention resolutions|attention heads|num heads": "model.attention model.head_width",
     "group norm|normalisation layers|norm groups": "model.norm_groups",
     "spectral norm|spectral normalisation|spectral normalization": "model.spectral_norm",
-    "initialisation|initialization|zero init|xavier|kaiming|output layer": "model.zero_output model.init",
+    "initialisation|initialization|weight init|initial weights|xavier|kaiming|glorot|zero init|output layer":
+        "model.initialisation model.zero_output model.init",
     "fine tune|finetune|fine tuning|pretrained|transfer learning": "model.init",
     "class conditioning|conditional|class labels|labels|classes":
         "model.conditional model.label_drop data.classes data.balance",

@@ -30,7 +30,7 @@ CONSEQUENCE_LAG = 64  # steps: some causes are checked less often than their con
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Consequence:
     """A finding that is only the consequence of others."""
 
     finding: Finding
@@ -52,7 +52,7 @@ class Diagnosis:
     """Whether it has converged; None before anything is trained."""
     samples: str | None = None
     """What the newest samples are like; None before anything was drawn."""
-    explained: tuple[Explained, ...] = ()
+    explained: tuple[Consequence, ...] = ()
     """What was found too, and is not reported."""
     log: LogSummary | None = None
     """What was read, where it is a log that we did not write."""
@@ -163,7 +163,7 @@ def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     return examine_all(run, rules)[0]
 
 
-def examine_all(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> tuple[list[Finding], tuple[Explained, ...]]:
+def examine_all(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> tuple[list[Finding], tuple[Consequence, ...]]:
     """The findings, and those that are only their consequences."""
     kept, explained = _without_consequences(_reopen(raised_by(run, rules)))
     return by_urgency(kept), explained
@@ -205,7 +205,7 @@ def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     return [(rule, reopened(rule, finding)) for rule, finding in found]
 
 
-def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Finding], tuple[Explained, ...]]:
+def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Finding], tuple[Consequence, ...]]:
     """Those that no other finding explains, and the others. Of those that explain each other in a circle, the worst is
     kept: a warning that came first may be a sign of it."""
     causes = [
@@ -214,7 +214,7 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Findi
     ]
     behind = [_reached(causes, place) for place in range(len(found))]
     kept: list[Finding] = []
-    explained: list[Explained] = []
+    explained: list[Consequence] = []
     for place, (_, finding) in enumerate(found):
         circle = behind[place] | {place}
         first = min(circle, key=lambda i: (ORDER.index(found[i][1].severity), found[i][1].step, i))
@@ -226,7 +226,7 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Findi
             ]
             kept.append(_as_severe(finding, outcomes))
         else:
-            explained.append(Explained(finding, frozenset(found[i][1].code for i in behind[place] - {place})))
+            explained.append(Consequence(finding, frozenset(found[i][1].code for i in behind[place] - {place})))
     return kept, tuple(explained)
 
 

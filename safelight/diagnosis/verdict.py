@@ -16,7 +16,7 @@ KEPT_SKILL_SHARE = 0.8  # of the best skill of the run; a healthy one keeps more
 MAX_SUMMARY_LENGTH = 220  # characters of a summary
 
 
-class Found(Protocol):
+class FindingLike(Protocol):
     """A finding, as far as the verdict needs it."""
 
     @property
@@ -61,7 +61,9 @@ def skill_summary(readings: ReadingSource) -> SkillSummary | None:
     return SkillSummary(float(skills[-1]), float(skills.max())) if len(skills) else None
 
 
-def verdict(findings: Sequence[Found], coverage: Coverage, skill: SkillSummary | None = None, *, watched: bool) -> str:
+def verdict(
+    findings: Sequence[FindingLike], coverage: Coverage, skill: SkillSummary | None = None, *, watched: bool
+) -> str:
     """A few sentences, always with how many rules could look. `watched`: a loop that could pass more. “Healthy” takes a
     skill to show for it."""
     open_ones = [each for each in findings if each.over is None and each.severity != "info"]
@@ -85,13 +87,13 @@ def verdict(findings: Sequence[Found], coverage: Coverage, skill: SkillSummary |
     return " ".join(parts)
 
 
-def _count(findings: Sequence[Found]) -> str:
+def _count(findings: Sequence[FindingLike]) -> str:
     errors = sum(each.severity == "error" for each in findings)
     counts = ((errors, "error"), (len(findings) - errors, "warning"))
     return ", ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in counts if number)
 
 
-def _past(findings: Sequence[Found], skill: SkillSummary | None) -> str:
+def _past(findings: Sequence[FindingLike], skill: SkillSummary | None) -> str:
     """What ended keeps its line."""
     first, last = min(each.step for each in findings), max(each.over or 0 for each in findings)
     recovered = ""

@@ -40,7 +40,7 @@ FORWARD_COST = 1 / 3  # of a step that also has a backward pass
 MEAN_APART, DEVIATION_RATIO = 1.0, 1.5
 
 
-class Subject(NamedTuple):
+class SkillSubject(NamedTuple):
     """Whose skill is measured."""
 
     model: nn.Module
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
 class SkillProbe:
     """Measures and changes nothing of the loop. What keeps it from that is reported once, and it is switched off."""
 
-    def __init__(self, subject: Subject, declared: Declared, report: Callable[[str], None]) -> None:
+    def __init__(self, subject: SkillSubject, declared: Declared, report: Callable[[str], None]) -> None:
         """`report` gets the reason why skill is not measured."""
         self._subject, self._declared, self._report = subject, declared, report
         self._is_on = True  # what it needs may still be recognised

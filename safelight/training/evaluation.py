@@ -20,7 +20,7 @@ from safelight.observing.sample_judge import FIRST_GUESS, FORWARD, USUAL_EVALUAT
 from safelight.observing.stage_pictures import planned_steps
 from safelight.record.history import open_history
 from safelight.training.previews import Drawn, draw_together, preview_request
-from safelight.training.step_reader import Session
+from safelight.training.step_reader import TrainingSession
 
 
 def evaluation_steps(config: Config) -> Set[int]:
@@ -33,7 +33,7 @@ def evaluation_steps(config: Config) -> Set[int]:
 class Evaluator:
     """Evaluates samples at the planned steps; whatever it does, the weights stay the same bytes."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TrainingSession) -> None:
         setup = session.setup
         self._session, self._config, self._state, self._group = session, setup.config, setup.state, setup.group
         self._device, self._sharded = setup.runtime.device, setup.is_sharded

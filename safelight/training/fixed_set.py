@@ -15,7 +15,7 @@ from safelight.config import Config
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.cache import cache_root
 from safelight.data.images import Images
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.generate import WithWeights, evaluation_mode
 from safelight.keys import derive_seed
 from safelight.model.unet import predict
@@ -102,7 +102,7 @@ class FixedSet:
         with evaluation_mode(state.model):
             return self._losses(state.model, self._samples.noised())
 
-    def _losses(self, network: nn.Module, noised: Noised) -> Tensor:
+    def _losses(self, network: nn.Module, noised: NoisedBatch) -> Tensor:
         shown = self._samples.objective.input(noised)
         return self._samples.losses(predict(network, *shown, self._labels), noised)
 

@@ -23,7 +23,7 @@ from safelight.healing.alarms import is_good
 from safelight.processes.restarts import note_failure
 from safelight.training.fixed_set import gap
 from safelight.training.recovery import RunHealing
-from safelight.training.step_reader import Session, StepReader
+from safelight.training.step_reader import StepReader, TrainingSession
 from safelight.vocabulary import (
     EMA_GAIN,
     FIXED_SET_LOSS_EMA,
@@ -44,7 +44,7 @@ def checkpoint_interval(config: Config) -> int:
 class Saving:
     """Called by all processes; the first one writes, or all of them where weights are divided."""
 
-    def __init__(self, session: Session, reader: StepReader, healing: RunHealing) -> None:
+    def __init__(self, session: TrainingSession, reader: StepReader, healing: RunHealing) -> None:
         setup, folder = session.setup, session.folder
         self._session, self._setup, self._reader, self._healing = session, setup, reader, healing
         self._config, self._state, self._group = setup.config, setup.state, setup.group

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.checkpoints.compatibility import check_moments, check_numbers, check_scalars, check_tensors
+from safelight.checkpoints.compatibility import check_moments, check_numbers, check_order, check_scalars, check_tensors
 from safelight.checkpoints.ema_profiles import PREFIX, profile_name
 from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
@@ -76,6 +76,8 @@ class State:
     host_copy: HostCopy = field(default_factory=HostCopy)
     origin: dict[str, Any] = field(default_factory=dict)
     """What a checkpoint says about the settings and the images that it was trained with."""
+    gradient_order: list[int] = field(default_factory=list)
+    """Places of the parameters as their gradients come, by which several processes send them; empty for one."""
 
     def note_origin(self, config: Config, images: str) -> None:
         """`images`: their fingerprint."""
@@ -106,10 +108,11 @@ class State:
         )
 
     def _words(self) -> dict[str, Any]:
-        return {"journal": self.journal.to_json(), "watch": self.watch.to_json(), "origin": self.origin}
+        words = {"journal": self.journal.to_json(), "watch": self.watch.to_json(), "origin": self.origin}
+        return words | ({"gradient_order": [*self.gradient_order]} if self.gradient_order else {})
 
     def snapshot_profiles(self) -> Snapshot:
-        """Both EMA profiles at this step, cloned; written like a checkpoint, so that they are whole or absent."""
+        """Both EMA profiles at this step, cloned; written atomically, as a checkpoint is."""
         tensors = {
             PREFIX + profile_name(width): {
                 name: value.detach().to("cpu", copy=True) for name, value in self.ema.profile(width).items()
@@ -138,6 +141,7 @@ class State:
         check_numbers(Counters, loaded.state, f"The state of {loaded.path}", COUNTER_KEYS)
         check_numbers(DivergenceWatch, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
         check_scalars(("clip_running", "loss_scale", "good_steps"), loaded)
+        check_order(loaded, len(self.weights.named_parameters))
         read_journal(loaded.state.get("journal"))
 
     @torch.no_grad()
@@ -161,6 +165,8 @@ class State:
         self.counters = Counters.from_json(loaded.state)
         self.watch = DivergenceWatch(**{name: watch[name] for name in DivergenceWatch.__slots__ if name in watch})
         self.journal = read_journal(loaded.state.get("journal"))
+        if order := loaded.state.get("gradient_order"):
+            self.gradient_order[:] = order
 
 
 def make_state(

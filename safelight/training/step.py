@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from safelight.config import Config
 from safelight.config.tree import Optimizer
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.healing.step_settings import StepSettings, effective_settings
 from safelight.keys import derive_seed
 from safelight.model.unet import predict
@@ -139,7 +139,7 @@ class Stepper:
     @torch.no_grad()
     def predict_again(
         self, inputs: Sequence[MicroBatch], step: int, step_settings: StepSettings | None = None
-    ) -> list[tuple[Noised, Tensor]]:
+    ) -> list[tuple[NoisedBatch, Tensor]]:
         """What the network sees and answers in a step, without a trace."""
         kept = [(buffer, buffer.clone()) for buffer in self.state.model.buffers()]
         try:
@@ -220,7 +220,9 @@ class Stepper:
         ratio = float(loss.mean() / torch.cat(zeros).mean().clamp(min=1e-12))
         return ratio if math.isfinite(ratio) else math.inf
 
-    def forward(self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None) -> tuple[Noised, Tensor]:
+    def forward(
+        self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None
+    ) -> tuple[NoisedBatch, Tensor]:
         noised = self.objective.add_noise(micro.x0, micro.noise, micro.t)
         self.runtime.seed(derive_seed(self.config.train.seed, "dropout", step, micro.start))
         with self.runtime.autocast((step_settings or self._default).precision):

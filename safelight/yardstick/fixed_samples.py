@@ -12,7 +12,7 @@ from torch import Tensor
 
 from safelight.diffusion.densities import TimeQuantile, make_time_quantile
 from safelight.diffusion.draws import draw_noise, draw_times
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.diffusion.process import per_sample
 from safelight.diffusion.targets import target_of
 from safelight.monitors.loss import BINS, LEVELS, make_noise_binning, noise_binning_of_draws
@@ -45,10 +45,10 @@ class FixedSamples:
     def __len__(self) -> int:
         return len(self.x0)
 
-    def noised(self) -> Noised:
+    def noised(self) -> NoisedBatch:
         return self.objective.add_noise(self.x0, self.noise, self.t)
 
-    def losses(self, answer: Tensor, noised: Noised) -> Tensor:
+    def losses(self, answer: Tensor, noised: NoisedBatch) -> Tensor:
         """The loss of each sample."""
         return self.objective.loss(answer, noised)[0].detach()  # of a loss that asks for gradients by itself
 

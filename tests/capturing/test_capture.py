@@ -19,8 +19,8 @@ from torch.overrides import _get_current_function_mode_stack
 import safelight
 from safelight.capturing import capture
 from safelight.capturing.capture import Capture, is_captured
-from safelight.capturing.evidence import UNROOTED, Evidence, describe_loop
-from safelight.capturing.explanation import Explained
+from safelight.capturing.evidence import UNROOTED, CaptureEvidence, describe_loop
+from safelight.capturing.explanation import ExplainedMicroBatch
 from safelight.monitors.step_hooks import remove_silenced
 from tests.capturing import loops
 
@@ -32,7 +32,7 @@ class Followed:
 
     def __init__(self, **given: Any) -> None:
         self.said: list[str] = []
-        self.evidence = Evidence()
+        self.evidence = CaptureEvidence()
         self.network: type | None = None
         self.last_alpha: float | None = None  # entry of the table that was found
         self.losses: list[float] = []
@@ -41,13 +41,13 @@ class Followed:
         self._since = 0
         self.capture = Capture(self, self.said.append, **given)
 
-    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None) -> None:
         self.network = type(network)
         self.last_alpha = None if first is None or first.alphas is None else float(first.alphas[-1])
 
     def last_call(self) -> None: ...
 
-    def micro_batch(self, explained: Explained) -> None:
+    def micro_batch(self, explained: ExplainedMicroBatch) -> None:
         self.losses.append(float(explained.passed.loss))
         self._since += 1
         if explained.passed.call is not None:

@@ -20,7 +20,7 @@ import torch
 from launch import Launch, be_patient, die, hang, stop
 from PIL import Image
 from ranks import SIZE, at, build_with, digest, keep, kept, launch, taken
-from tiny import Quiet, fingerprints, parts_of, tiny
+from tiny import Quiet, fingerprints, newest, parts_of, tiny
 from torch.nn.parallel import DistributedDataParallel
 
 import safelight
@@ -315,7 +315,7 @@ def test_processes_that_are_no_longer_one_run_are_named(cause: str, tmp_path: Pa
     assert cause in told if cause else not [each for each in told if each.startswith("distributed.")]
 
 
-@pytest.mark.parametrize(("how", "words"), [(stop, "no sign of life"), (hang, "in the same step")])
+@pytest.mark.parametrize(("how", "words"), [(stop, "no heartbeat"), (hang, "in the same step")])
 def test_process_that_hangs_is_given_up(
     how: Callable[[], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +412,27 @@ def test_restart_by_a_launcher_carries_on(whole: Path, tmp_path: Path) -> None:
     assert fingerprints(run) == fingerprints(whole)
 
 
+def test_step_whose_comparison_lost_a_process_is_saved_with_all_that_it_left(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def die_comparing(rank: int) -> None:
+        check = ProcessCheck.check
+
+        def checking(self: ProcessCheck, view: Any, *, replaced: bool) -> dict[str, float]:
+            if rank == 1 and view.step == 6:
+                die()
+            return check(self, view, replaced=replaced)
+
+        rollcall_module.EVERY, ProcessCheck.check = 3, checking  # type: ignore[method-assign]  # only in the fork
+
+    assert start(3, run, die_comparing, **EXACT).codes() == [75, -9, 75]
+    assert max(steps(run / "checkpoints")) == 7
+    assert start(3, run, resume=True).codes() == [0, 0, 0]
+    assert fingerprints(run) == fingerprints(whole)
+    for name in ("epoch_loss", "epoch_steps"):
+        assert newest(run).state[name] == newest(whole).state[name]
+
+
 def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
     def act(rank: int) -> None:
         with join_group(tiny().train) as group:
@@ -470,7 +491,7 @@ def dying(moment: str) -> Callable[[int], None]:
     [
         ("before it came", [{2}, {-9}, {2}], "could not find each other"),
         # 2: one that had not seen all come yet when the first one left, which cannot know who is missing.
-        ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 is gone: it did not come"),
+        ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 did not start in time"),
         ("at its turn", [{-9}, {75}, {75}], "Process 0 is gone"),
     ],
 )

@@ -9,10 +9,9 @@ from safelight.diagnosis.convergence import progress
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.goal import find_goal
 from safelight.diagnosis.rules.samples import describe_samples
-from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.verdict import MAX_SUMMARY_LENGTH, SkillSummary, shorten, skill_summary, verdict
 from safelight.pages.data.numbers import as_dict, as_int, as_str
-from safelight.pages.data.run_state import RunStatus, read_config
+from safelight.pages.data.run_state import RunStatus, run_history
 from safelight.pages.data.trend import best_distance, newest_distance
 from safelight.record.history import History
 
@@ -55,7 +54,7 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
     tone, earned = _earned(run_status, history, findings)
     if run_status.is_over:
         gains = progress(history)
-        looks = describe_samples(_run_history(run_status, history)) or ""
+        looks = describe_samples(run_history(run_status, history)) or ""
         parts = [_finished(run_status, history, step), earned, gains.words() if gains.bands else "", looks]
         return (tone if tone == "attention" else "ended"), " ".join(filter(None, parts))
     return tone, f"{earned} {_direction(history)}".strip()
@@ -75,20 +74,13 @@ def _verdict(
     run_status: RunStatus, history: History, findings: Sequence[dict[str, Any]]
 ) -> tuple[str, SkillSummary | None]:
     """The words of `safelight doctor`, and what the model is worth."""
-    watched = run_status.facts.get("kind") == "watched"
     found = [
         FindingOnPage(each["severity"], each["step"], each["summary"] or each["cause"], each["over"])
         for each in findings
     ]
     skill = skill_summary(history)
-    accepts_more_inputs = watched and not run_status.facts.get("captured")
-    looked = coverage(_run_history(run_status, history))
-    return verdict(found, looked, skill, watched=accepts_more_inputs), skill
-
-
-def _run_history(run_status: RunStatus, history: History) -> RunHistory:
-    """As `safelight doctor` reads it."""
-    return RunHistory(history, read_config(run_status.folder), run_status.facts)
+    looked = coverage(run_history(run_status, history))
+    return verdict(found, looked, skill, watched=run_status.accepts_more_inputs), skill
 
 
 def _worst(present: list[dict[str, Any]]) -> str | None:
@@ -132,7 +124,7 @@ def _crashed(run_status: RunStatus, step: str) -> str:
 
 def _silent(run_status: RunStatus, step: str) -> str:
     if run_status.age is None:
-        return f"No sign of life at step {step}."
+        return f"No heartbeat at step {step}."
     if run_status.age < 120:
         return f"No heartbeat for {run_status.age:.0f} s at step {step}: busy with an evaluation, or killed."
     return f"No heartbeat for {_long(run_status.age)}: probably killed at step {step}; `safelight resume` continues it."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from safelight.comparison import describe_signals, differing_settings
+from safelight.comparison import describe_signals, differing_settings, levels_of, result_of
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import RuleFindings, findings
 from safelight.pages.data.gallery import MAX_PICTURES, locate, pictures
@@ -14,6 +14,7 @@ from safelight.pages.data.overview import open_run_history, read_settings, statu
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.trend import distance_name, distance_of
+from safelight.ranking import Result, rank
 from safelight.record.dump import describe
 from safelight.vocabulary import LOSS, SKILL_EMA
 
@@ -45,10 +46,28 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
 
 
 def compare_runs(runs: Sequence[FoundRun]) -> dict[str, Any]:
-    """{"settings": {key: [values]} where they differ, "runs": [a line of the list with signals and pictures each]}."""
+    """{"verdict": see `rank`, "settings": {key: [values]} where they differ, "levels": see `levels_of`, "runs": [a line
+    of the list with signals and pictures each]}."""
     differing = differing_settings([read_settings(run.folder)[0] for run in runs])
     settings = {key: values for key, values in differing.items() if key not in QUIET_SETTINGS}
-    return {"settings": settings, "runs": [entry(run) | _signals_and_pictures(run) for run in runs]}
+    standings = [_standing(run) for run in runs]
+    verdict = rank([result for result, _ in standings])
+    levels = [
+        {"level": rows[0]["level"], **{kind: [row[kind][0] for row in rows] for kind in ("losses", "skills")}}
+        for rows in zip(*(levels for _, levels in standings), strict=True)
+    ]
+    shared = {"verdict": trimmed(verdict), "settings": settings, "levels": trimmed(levels)}
+    return shared | {"runs": [entry(run) | _signals_and_pictures(run) for run in runs]}
+
+
+def _standing(run: FoundRun) -> tuple[Result, list[dict[str, Any]]]:
+    """What a run has come to, and its noise levels; what a record that cannot be read does not say is missing."""
+    facts = read_status(run.folder).facts
+    try:
+        with open_run_history(run.folder, SECONDS) as history:
+            return result_of(facts, history, run.name), levels_of([history])
+    except SafelightError:
+        return result_of(facts, None, run.name), levels_of([None])
 
 
 def _signals_and_pictures(run: FoundRun) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 from safelight.config import Config
 from safelight.config.resolve import resolve
+from safelight.diagnosis.run_history import RunHistory
 from safelight.errors import SafelightError
 from safelight.pages.data.numbers import as_float, as_int, as_str
 from safelight.pages.data.run_files import plain_file_inside, read_json
+from safelight.record.history import History
 from safelight.run import RunFolder
 
 State = Literal["live", "stale", "crashed", "finished", "interrupted", "refused", "stopped", "watched", "empty"]
@@ -47,6 +49,11 @@ class RunStatus:
     folder: RunFolder
 
     @property
+    def accepts_more_inputs(self) -> bool:
+        """Whether it is a loop that could pass more to its watch."""
+        return self.facts.get("kind") == "watched" and not self.facts.get("captured")
+
+    @property
     def is_over(self) -> bool:
         return self.state not in ("live", "stale", "watched", "empty")
 
@@ -78,6 +85,11 @@ def read_config(run: RunFolder) -> Config | None:
     except OSError:
         return None
     return None if path is None or found is None else _resolved(path, found.st_mtime_ns, found.st_size)
+
+
+def run_history(run_status: RunStatus, history: History) -> RunHistory:
+    """As `safelight doctor` reads it."""
+    return RunHistory(history, read_config(run_status.folder), run_status.facts)
 
 
 @functools.lru_cache(maxsize=256)
