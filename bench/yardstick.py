@@ -40,6 +40,8 @@ from safelight.yardstick.fixed_samples import SIZE, draw_samples
 
 SHAPES = ((8, 1), (32, 3), (64, 3))  # side, channels
 COUNTS = {"1 k": 1_000, "60 k": 60_000, "1 M": 1_000_000}
+TITLE = "What the yardstick costs"
+COLUMNS = ("images", "size", "images read", "filter", "losses", "both", "both, by the clock", "filter from the cache")
 SEED = 7
 SMALL: dict[str, Any] = {
     "data.image_size": 8,
@@ -60,23 +62,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo-steps", type=int, help="stop the demo early; unset: all of its steps")
     parser.add_argument("--steps", type=int, default=1500, help="of the networks on 64 and on 60,000 images")
+    parser.add_argument("--parts", nargs="+", choices=("seconds", "demo", "few", "many"), help="unset: all of them")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    rows, notes = list[list[object]](), list[str]()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        rows = [measure(folder, name, side, channels) for side, channels in SHAPES for name in COUNTS]
-        notes = [*demo(folder, given.demo_steps), *memorised(folder, given.steps), *generalised(folder, given.steps)]
-    columns = [
-        "images",
-        "size",
-        "images read",
-        "filter",
-        "losses",
-        "both",
-        "both, by the clock",
-        "filter from the cache",
-    ]
-    write_table("yardstick", "What the yardstick costs", columns, rows, notes)
+        parts: dict[str, Callable[[], list[str]]] = {
+            "demo": lambda: demo(folder, given.demo_steps),
+            "few": lambda: memorised(folder, given.steps),
+            "many": lambda: generalised(folder, given.steps),
+        }
+        if not given.parts or "seconds" in given.parts:
+            rows = [measure(folder, name, side, channels) for side, channels in SHAPES for name in COUNTS]
+        for name, part in parts.items():
+            if not given.parts or name in given.parts:
+                write_table("yardstick", TITLE, COLUMNS, rows, notes)  # what comes may be broken off
+                notes += part()
+    write_table("yardstick", TITLE, COLUMNS, rows, notes)
 
 
 @dataclass

@@ -41,6 +41,7 @@ class Seen:
     table: str
     metrics: dict[str, Any]
     report: dict[str, Any]
+    diagnosed: dict[str, Any]
 
     def result(self, pattern: str) -> str:
         found = re.search(pattern, self.screen)
@@ -65,11 +66,13 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         compared = json.loads(read("compare", str(path), str(path), "--json"))["runs"][0]
         table = read("compare", str(path), str(path))
         metrics = json.loads(read("metrics", str(path), "--json"))["signals"]
+        diagnosed = json.loads(read("doctor", str(path), "--json"))
     page = overview(folder)
     embedded = re.search(r'id="report-data">(.*?)</script>', folder.report_page.read_text())
     assert embedded is not None
     report = json.loads(embedded[1])["run"]
-    return Seen(out.getvalue(), folder.status(), page, entry(describe(path)), compared, table, metrics, report)
+    line = entry(describe(path))
+    return Seen(out.getvalue(), folder.status(), page, line, compared, table, metrics, report, diagnosed)
 
 
 def test_the_loss(seen: Seen) -> None:
@@ -118,6 +121,13 @@ def test_a_resume_goes_on_counting_the_time(tmp_path: Path) -> None:
     folder.update_status(seconds=before)
     resume(tmp_path / "run", settings={"train.steps": 6}, force=True, terminal=Terminal(quiet=True))
     assert before < folder.status()["seconds"] < before + 60
+
+
+def test_the_verdict_with_how_many_rules_could_look(seen: Seen) -> None:
+    words = seen.diagnosed["verdict"]
+    assert f"{seen.diagnosed['coverage']['looked']} of {seen.diagnosed['coverage']['rules']} rules" in words
+    assert words in seen.page["verdict"]["sentence"]
+    assert words in " ".join(seen.screen.split())
 
 
 def test_the_report(seen: Seen) -> None:

@@ -295,6 +295,8 @@ def test_images_of_the_steps_stand_in_for_a_dataset_that_is_something_else(
 ) -> None:
     assert loop(tmp_path / "run", model, **{"data": DATA} | how) == []
     assert readings(tmp_path / "run", "skill/raw")[0] == (63, pytest.approx(1, abs=0.05))
+    has_floor = bool(readings(tmp_path / "run", "skill/floor") and readings(tmp_path / "run", "skill/exact"))
+    assert has_floor != isinstance(model, Labelled), "a denoiser that knows no labels is no floor"
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,12 @@ from safelight.vocabulary import (
     SKILL_EMA,
     SKILL_FLOOR,
     SKILL_HELD_OUT,
+    SKILL_RAW,
 )
 
 FEW_IMAGES = 24  # different images
 FLOOR, LOOKS, BEHIND = 0.8, 3, 0.15  # way to the exact denoiser; checkpoints; skill that held-out images lack
+BELOW_FLOOR = 1.1  # of that way: a model that knows more than the images, such as labels, for which it is no floor
 MIN_GAP, MIN_RISE = 0.1, 0.05  # of the loss: held-out images above trained ones; above their own best
 
 
@@ -88,11 +90,15 @@ def held_out_worse(run: RunHistory) -> Detection | None:
 def memorised(run: RunHistory) -> Detection | None:
     """On training images only memorising reaches the floor; held-out images are not denoised as well."""
     steps, floors = run.series(SKILL_FLOOR)
-    if len(steps) < LOOKS:
-        return None
+    if len(steps) < LOOKS or not any(len(run.steps(each)) for each in (SKILL_EMA, SKILL_RAW)):
+        return None  # of data whose linear filter gains nothing, such as points on a ring, all denoisers are alike
+    if run.config is not None and run.config.model.conditional and not len(run.steps(SKILL_HELD_OUT)):
+        return None  # the floor knows no labels
     smooth = running_median(floors, LOOKS)
     behind = run.at(SKILL_EMA, steps, 0.0) - run.at(SKILL_HELD_OUT, steps, -math.inf)
-    episode = episode_of(steps[LOOKS - 1 :], (smooth >= FLOOR) & (behind[LOOKS - 1 :] > BEHIND))
+    episode = episode_of(
+        steps[LOOKS - 1 :], (smooth >= FLOOR) & (smooth <= BELOW_FLOOR) & (behind[LOOKS - 1 :] > BEHIND)
+    )
     if episode is None:
         return None
     held = run.latest(SKILL_HELD_OUT)
@@ -200,7 +206,8 @@ RULES = (
         what="On its training images the model is nearly as good as the denoiser that knows them by heart.",
         why="Samples will be copies of training images.",
         similar="A good model is as good on held-out images. Copies among samples are GEN001.",
-        limits="Large sets: the denoiser knows 20,000 of their images.",
+        limits="Large sets: the denoiser knows 20,000 of their images. Models that are given labels, where no images "
+        "are held out: the denoiser knows none.",
         fix="Stop earlier, use more images, flips and jitter, dropout, or a smaller network.",
         needs=(Several(SKILL_FLOOR, LOOKS),),
         detect=memorised,

@@ -154,7 +154,7 @@ def on_appearance(kind: Kind, check: checks.Check, name: str) -> Detector:
             (Evidence(f"{CHECK.name}/{check}", look["value"], where, f"{look['low']:.2f} to {look['high']:.2f}"),),
             ("chance: real images were drawn as often, in sets of as many",),
             confidence=0.95,
-            fix=_shorter_ema(run, latest),
+            fix=_less_guidance(run) or _shorter_ema(run, latest),
             ended_at=episode.ended_at,
         )
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from safelight.config import Config
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.finding import subsystem_of
 from safelight.diagnosis.rules import RULES
-from safelight.diagnosis.run_history import RunHistory
+from safelight.pages.data.run_state import RunStatus, run_history
 from safelight.record.history import History
 
 
-def checked(history: History, cards: Sequence[dict[str, Any]], *, watched: bool) -> dict[str, Any]:
+def checked(run_status: RunStatus, history: History, cards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """{"rules", "looked", "advice": what a watched loop should pass, or None, "families": [{"name", "rules", "passed":
     [titles], "found": [titles], "missing": [titles]}]}."""
-    found = coverage(RunHistory(history, None if watched else Config()))
-    advice = found.advice() if watched else None
+    found = coverage(run_history(run_status, history))
+    advice = found.advice() if run_status.accepts_more_inputs else None
     present = {card["code"] for card in cards if card["over"] is None}
     families: dict[str, dict[str, Any]] = {}
     for rule in RULES:

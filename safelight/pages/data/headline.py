@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from safelight.config import Config
 from safelight.diagnosis.convergence import progress
 from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.goal import find_goal
 from safelight.diagnosis.rules.samples import describe_samples
-from safelight.diagnosis.run_history import RunHistory
 from safelight.diagnosis.verdict import MAX_SUMMARY_LENGTH, SkillSummary, shorten, skill_summary, verdict
 from safelight.pages.data.numbers import as_dict, as_int, as_str
-from safelight.pages.data.run_state import RunStatus
+from safelight.pages.data.run_state import RunStatus, run_history
 from safelight.pages.data.trend import best_distance, newest_distance
 from safelight.record.history import History
 
@@ -56,7 +54,7 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
     tone, earned = _earned(run_status, history, findings)
     if run_status.is_over:
         gains = progress(history)
-        looks = describe_samples(RunHistory(history)) or ""
+        looks = describe_samples(run_history(run_status, history)) or ""
         parts = [_finished(run_status, history, step), earned, gains.words() if gains.bands else "", looks]
         return (tone if tone == "attention" else "ended"), " ".join(filter(None, parts))
     return tone, f"{earned} {_direction(history)}".strip()
@@ -76,15 +74,13 @@ def _verdict(
     run_status: RunStatus, history: History, findings: Sequence[dict[str, Any]]
 ) -> tuple[str, SkillSummary | None]:
     """The words of `safelight doctor`, and what the model is worth."""
-    watched = run_status.facts.get("kind") == "watched"
     found = [
         FindingOnPage(each["severity"], each["step"], each["summary"] or each["cause"], each["over"])
         for each in findings
     ]
     skill = skill_summary(history)
-    run = RunHistory(history, None if watched else Config())  # coverage counts that there is one, not what it says
-    accepts_more_inputs = watched and not run_status.facts.get("captured")
-    return verdict(found, coverage(run), skill, watched=accepts_more_inputs), skill
+    looked = coverage(run_history(run_status, history))
+    return verdict(found, looked, skill, watched=run_status.accepts_more_inputs), skill
 
 
 def _worst(present: list[dict[str, Any]]) -> str | None:

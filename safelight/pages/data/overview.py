@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safelight.config.resolve import flatten, resolve, to_dict
+from safelight.config.resolve import flatten, to_dict
 from safelight.diagnosis.convergence import progress
-from safelight.errors import RecordError, SafelightError
+from safelight.errors import RecordError
 from safelight.pages.data.cards import RuleFindings, acts, findings, run_rules, should_run_rules
 from safelight.pages.data.checked import checked
 from safelight.pages.data.gallery import pictures
@@ -18,7 +18,7 @@ from safelight.pages.data.headline import page_verdict
 from safelight.pages.data.numbers import as_dict, as_float, as_int, as_list, as_str, trimmed
 from safelight.pages.data.reproduce import reproduce
 from safelight.pages.data.run_files import plain_file_inside, read_json
-from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
+from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_config, read_status
 from safelight.pages.data.runs import FoundRun, describe
 from safelight.pages.data.trend import best_step, distance_name, distance_of
 from safelight.record.history import History, open_history
@@ -96,7 +96,7 @@ def _recorded(
         "best_step": best_step(history, run_status.facts),
         "distance": distance_of(history, run_status.facts),
         "distance_name": distance_name(history, run_status.facts),
-        "checked": checked(history, cards, watched=run_status.facts.get("kind") == "watched"),
+        "checked": checked(run_status, history, cards),
         "progress": progress(history, advises=not is_ill).to_json(),
         "cursor": max((each["last"] for each in signals), default=-1),
         "version": version(run_status, history, diagnosed),
@@ -129,12 +129,8 @@ def status(
 
 def read_settings(run: RunFolder) -> tuple[dict[str, Any] | None, int | None]:
     """(all settings by their dotted keys, batch size); a watched loop has none."""
-    path = plain_file_inside(run.path, run.config.name)
-    if path is None:
-        return None, None
-    try:
-        config = resolve(file=path)
-    except (SafelightError, OSError, ValueError, TypeError, RecursionError):
+    config = read_config(run)
+    if config is None:
         return None, None
     return {key: trimmed(value) for key, value in flatten(to_dict(config)).items()}, config.train.batch_size
 

@@ -1,14 +1,21 @@
-"""How a run is, from its status file: training, silent, ended, and since when."""
+"""How a run is, from its status file: training, silent, ended, and since when; and its settings."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from safelight.config import Config
+from safelight.config.resolve import resolve
+from safelight.diagnosis.run_history import RunHistory
+from safelight.errors import SafelightError
 from safelight.pages.data.numbers import as_float, as_int, as_str
-from safelight.pages.data.run_files import read_json
+from safelight.pages.data.run_files import plain_file_inside, read_json
+from safelight.record.history import History
 from safelight.run import RunFolder
 
 State = Literal["live", "stale", "crashed", "finished", "interrupted", "refused", "stopped", "watched", "empty"]
@@ -39,6 +46,12 @@ class RunStatus:
     attempt: str
     """Changes with every resume, and with every return to an earlier checkpoint."""
     facts: Mapping[str, Any]
+    folder: RunFolder
+
+    @property
+    def accepts_more_inputs(self) -> bool:
+        """Whether it is a loop that could pass more to its watch."""
+        return self.facts.get("kind") == "watched" and not self.facts.get("captured")
 
     @property
     def is_over(self) -> bool:
@@ -60,7 +73,32 @@ def read_status(run: RunFolder) -> RunStatus:
         age=None if age is None else round(age, 1),
         attempt=f"{as_int(facts.get('pid'))}-{len(journal) if isinstance(journal, list) else 0}",
         facts=facts,
+        folder=run,
     )
+
+
+def read_config(run: RunFolder) -> Config | None:
+    """All settings; a watched loop has none."""
+    path = plain_file_inside(run.path, run.config.name)
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if path is None or found is None else _resolved(path, found.st_mtime_ns, found.st_size)
+
+
+def run_history(run_status: RunStatus, history: History) -> RunHistory:
+    """As `safelight doctor` reads it."""
+    return RunHistory(history, read_config(run_status.folder), run_status.facts)
+
+
+@functools.lru_cache(maxsize=256)
+def _resolved(path: Path, _changed: int, _size: int) -> Config | None:
+    """Read once, as a page asks again and again."""
+    try:
+        return resolve(file=path)
+    except (SafelightError, OSError, ValueError, TypeError, RecursionError):
+        return None
 
 
 def number_of_seconds(value: Any) -> float | None:

@@ -173,6 +173,7 @@ EQUAL: Event = (0, "data", {"classes": {"cat": 900, "dog": 400}})
         (LEARNT, (UNEQUAL, *twice(**CROWDED)), {"data.balance": True}, "model.widths", [64, 128]),
         (LEARNT, twice(**REPEATED), {"sample.guidance": 5.0}, "sample.guidance", 1.0),
         (LEARNT, twice(**MUSH), {"sample.guidance": 12.0}, "sample.guidance", 1.0),
+        (LEARNT, seen_twice(colour=2.0), {"sample.guidance": 12.0}, "sample.guidance", 1.0),
         (skilled(0.5, 1.1), (shortly(128, 1.0),), {}, "train.steps", 256),
         (skilled(1.5, 1.5, raw=1.8), twice(**BLURRED), {"ema.width": 0.2}, "ema.width", 0.1),
         (skilled(1.5, 1.5, raw=1.8), twice(**BLURRED), EXPONENTIAL, "ema.decay", 0.8438),

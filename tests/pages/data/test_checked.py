@@ -9,6 +9,7 @@ from folders import FINDING, make_run
 from safelight.diagnosis.rules import RULES
 from safelight.pages.data.checked import checked
 from safelight.pages.data.overview import overview
+from safelight.pages.data.run_state import read_status
 from safelight.record.history import open_history
 from safelight.run import RunFolder
 
@@ -16,7 +17,7 @@ from safelight.run import RunFolder
 def test_every_rule_passed_or_was_found_or_could_not_look(tmp_path: Path) -> None:
     run = RunFolder(make_run(tmp_path / "a"))
     with open_history(run.record) as history:
-        found = checked(history, [{"code": FINDING["code"], "over": None}], watched=False)
+        found = checked(read_status(run), history, [{"code": FINDING["code"], "over": None}])
     kinds = [title for family in found["families"] for kind in ("passed", "found", "missing") for title in family[kind]]
     assert sorted(kinds) == sorted(rule.title for rule in RULES)
     assert [title for family in found["families"] for title in family["found"]] == [
@@ -28,7 +29,7 @@ def test_every_rule_passed_or_was_found_or_could_not_look(tmp_path: Path) -> Non
 def test_one_that_ended_counts_as_looked(tmp_path: Path) -> None:
     run = RunFolder(make_run(tmp_path / "a"))
     with open_history(run.record) as history:
-        found = checked(history, [{"code": FINDING["code"], "over": 9}], watched=False)
+        found = checked(read_status(run), history, [{"code": FINDING["code"], "over": 9}])
     assert not any(family["found"] for family in found["families"])
 
 

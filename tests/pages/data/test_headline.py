@@ -96,6 +96,18 @@ def test_green_is_earned(tmp_path: Path, findings, skills, tone, words) -> None:
     assert words in found["sentence"]
 
 
+def test_as_many_rules_could_look_as_the_doctor_says(tmp_path: Path) -> None:
+    """After 9,536 images too few to judge a skill; with batches of 128, as most have, there would be enough."""
+    run = make_run(tmp_path / "run")
+    record = RecordWriter(run / "record.sqlite", from_step=1000, say=pytest.fail)
+    for step in (1063, 1127, 1191):
+        record.add(step, {"skill/raw": 0.9})
+    record.close()
+    found = diagnose_run(run)
+    assert "LEA002" in found.coverage.unable
+    assert found.verdict in entry(describe(run))["verdict"]["sentence"]
+
+
 def test_a_run_that_ended_says_whether_longer_would_be_better(ready: Path) -> None:
     (ready / "run.json").write_text(json.dumps({"status": "finished", "step": 200, "steps": 200}))
     assert "falling at all noise levels: train longer." in entry(describe(ready))["verdict"]["sentence"]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from showcase import build_run
 
+from safelight.diagnosis.rules import RULES
 from safelight.pages.data.runs import find_runs
 from safelight.pages.report.html import write_report
 from safelight.record.smoothing import exponential_mean
@@ -25,6 +26,7 @@ from safelight.run import RunFolder
 
 PATIENCE = 300_000  # ms, as that of the pages
 Open = Callable[..., Any]
+RULES_BY_CODE = {rule.code: rule for rule in RULES}
 TINY = ("model.widths=16", "model.norm_groups=8", "model.layers=1", "model.attention=", "model.conditional=false",
         "sample.steps=2", "sample.count=4", "train.preflight=off", "ema.snapshots=2")  # fmt: skip
 
@@ -290,6 +292,8 @@ def test_cards_tell_what_is_wrong_and_lead_to_the_moment(runs: Path, address: st
     card.get_by_text("Copied").wait_for()
     card.get_by_role("button", name="Show in the charts").click()
     page.locator(".toolbar .range").wait_for()
+    first = RULES_BY_CODE[page.locator("article code").first.text_content() or ""]
+    assert page.locator(".alert b").inner_text() == first.title
     settle(page)
     shown = re.fullmatch(r"Steps (\d+) to (\d+)", page.locator(".toolbar .range").inner_text())
     assert shown

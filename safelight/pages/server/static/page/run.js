@@ -148,7 +148,7 @@ class RunPage {
     if (this._alerted === key) return;
     this._alerted = key;
     fill(this._alert, first && h("div.alert", { class: `alert ${first.severity}` },
-      h("div", h("b", causeWords(first.cause)), h("span.quiet", `To do: ${first.fix?.text ?? ""}`)),
+      h("div", h("b", first.title ?? causeWords(first.cause)), h("span.quiet", `To do: ${first.fix?.text ?? ""}`)),
       h("a.button", { href: runAddress(this.run.id, "findings") }, open.length > 1 ? `All ${open.length} findings` : "Evidence and fix")));
   }
 
