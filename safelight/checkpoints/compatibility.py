@@ -72,6 +72,13 @@ def check_scalars(names: Sequence[str], loaded: Loaded) -> None:
             raise CheckpointError(f"{loaded.path}: {name} is {value!r:.40}; a number of 32 bits was expected.")
 
 
+def check_order(loaded: Loaded, count: int) -> None:
+    """In which the gradients of so many parameters come; runs of one process do not know it."""
+    order: Any = loaded.state.get("gradient_order", [])
+    if not _is_of(order, list[int]) or (order and sorted(order) != list(range(count))):
+        raise CheckpointError(f"{loaded.path}: gradient_order does not name each of {count:,} parameters once.")
+
+
 def _is_of(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return any(_is_of(value, each) for each in get_args(hint))

@@ -16,7 +16,7 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from safelight.cli.flags import options
-from safelight.cli.flags.linting import LintFlags, Subject, relative
+from safelight.cli.flags.linting import LintFlags, LintTarget, relative
 from safelight.errors import PreflightError, SafelightError, UsageError
 from safelight.run import is_run
 from safelight.terminal import ACCENT, Terminal, page
@@ -73,7 +73,7 @@ class Command(LintFlags):
         else:
             self._check_images()
             return
-        subject = Subject(self.subject)
+        subject = LintTarget(self.subject)
         self._show(self.narrow(found, subject), subject)
 
     def _check_module(self, name: str) -> None:
@@ -104,13 +104,13 @@ class Command(LintFlags):
         from safelight.watching.check_readings import rows_of_readings
         from safelight.watching.check_report import CheckReport, with_findings
 
-        checked, subject = check_before_training(config, Terminal()), Subject(self.subject)
+        checked, subject = check_before_training(config, Terminal()), LintTarget(self.subject)
         rows = with_findings(rows_of_readings(checked.first), checked.findings)
         found = self.narrow(checked.diagnosis, subject)
         self._show(found, subject, CheckReport(rows, checked.diagnosis).narrowed(found).rows)
         refuse_errors("preflight", found)
 
-    def _show(self, found: Diagnosis, subject: Subject, rows: Sequence[Row] = ()) -> None:
+    def _show(self, found: Diagnosis, subject: LintTarget, rows: Sequence[Row] = ()) -> None:
         if self.write_sarif(found, subject):
             return
         if self.json:
@@ -156,15 +156,15 @@ def arguments_from(name: str) -> dict[str, Any]:
     return found
 
 
-def subject_of(name: str) -> Subject:
+def subject_of(name: str) -> LintTarget:
     """The file and line of a function that `arguments_from` has called."""
     module_name, _, function_name = name.partition(":")
     function = inspect.unwrap(getattr(sys.modules[module_name], function_name))
     try:
         script, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     except (OSError, TypeError):
-        return Subject(name)
-    return Subject(name) if script is None else Subject(relative(Path(script)), Path(script), line)
+        return LintTarget(name)
+    return LintTarget(name) if script is None else LintTarget(relative(Path(script)), Path(script), line)
 
 
 def print_diagnosis(run: str, found: Diagnosis) -> None:

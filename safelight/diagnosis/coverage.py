@@ -110,11 +110,9 @@ class Coverage(NamedTuple):
     def words(self) -> str:
         return f"the {self.looked} of {self.rules} rules that had what they need"
 
-    def of_log(self, verdict: str) -> str:
-        """The end of a verdict on a log, which says how many rules could look wherever it does not yet."""
-        said = self.words() in verdict
-        count = "" if said else f"{self.looked} of {self.rules} rules could look at this log. "
-        return f"{count}The others need the training itself."
+    def sentence(self) -> str:
+        """Where something was found."""
+        return f"{self.looked} of {self.rules} rules had what they need."
 
     def advice(self) -> Advice | None:
         """What a watched loop should pass so that more rules can look; None if nothing would help."""

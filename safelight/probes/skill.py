@@ -36,7 +36,7 @@ MIN_IMAGES = 32  # images
 FORWARD_COST = 1 / 3  # of a step that also has a backward pass
 
 
-class Subject(NamedTuple):
+class SkillSubject(NamedTuple):
     """Whose skill is measured."""
 
     model: nn.Module
@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
 class SkillProbe:
     """Measures and changes nothing of the loop. What keeps it from that is reported once, and it is switched off."""
 
-    def __init__(self, subject: Subject, declared: Declared, report: Callable[[str], None]) -> None:
+    def __init__(self, subject: SkillSubject, declared: Declared, report: Callable[[str], None]) -> None:
         """`report` gets the reason why skill is not measured."""
         self._subject, self._declared, self._report = subject, declared, report
         self._is_on = True  # what it needs may still be recognised
@@ -234,7 +234,7 @@ class SkillProbe:
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()
         samples = draw_samples(derive_seed(0, "probe"), objective, images[chosen], density)
         denoisers = ClosedFormDenoisers(images.split(AT_ONCE))
-        yardstick = samples.compare(denoisers, trained_on=True)
+        yardstick = samples.compare(denoisers)
         return Prepared(samples, extras, yardstick, self._hold_out(images, samples, denoisers))
 
     def _hold_out(self, images: Tensor, samples: FixedSamples, denoisers: ClosedFormDenoisers) -> HeldOutSamples | None:

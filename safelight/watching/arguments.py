@@ -1,4 +1,4 @@
-"""What a loop shows of itself when it is put under watch, refused in words where it is something else."""
+"""The arguments of `watch`, validated."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Call = Callable[[nn.Module, Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DebugBatch:
     images: Tensor
     labels: Tensor | None
 
@@ -109,7 +109,7 @@ def declare(process: Any, prediction: str | None) -> Declared:
     )  # fmt: skip
 
 
-def _batch_of(batch: Any) -> Batch:
+def _batch_of(batch: Any) -> DebugBatch:
     if isinstance(batch, Mapping):
         images = next((batch[key] for key in ("images", "image", "pixel_values", "x0", "x") if key in batch), None)
         labels = next((batch[key] for key in ("labels", "label", "class_labels", "y") if key in batch), None)
@@ -127,7 +127,7 @@ def _batch_of(batch: Any) -> Batch:
             f"The images of the batch are {images.dtype}. Pass them as the model is given them: as floats."
         )
     labels = torch.as_tensor(labels) if isinstance(labels, Tensor | np.ndarray) else None
-    return Batch(images.detach().float(), None if labels is None else labels.detach())
+    return DebugBatch(images.detach().float(), None if labels is None else labels.detach())
 
 
 def _copies(
@@ -148,7 +148,7 @@ def _dropped(has_optimizer: bool) -> tuple[str, ...]:
 
 
 def _lacking(
-    process: Process | None, batch: Batch, sampler: Any, optimizer: Any, broken: Mapping[str, str]
+    process: Process | None, batch: DebugBatch, sampler: Any, optimizer: Any, broken: Mapping[str, str]
 ) -> dict[str, str]:
     """By part of the table: why it was not looked at."""
     found: dict[str, str] = {}

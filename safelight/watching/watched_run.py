@@ -14,6 +14,7 @@ from safelight import __version__
 from safelight.errors import UsageError
 from safelight.files import make_directories
 from safelight.observing.recorder import Recorder, open_record
+from safelight.origin import command, commands_with, origin
 from safelight.pages.data.numbers import as_float
 from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
@@ -40,8 +41,12 @@ class WatchedRun:
         self._place, self._is_gone = identity(self.folder.path), False
         self._began: float | None = None  # when the first step was done
         self._seconds_before = as_float(self.folder.status().get("seconds")) or 0.0 if step else 0.0
-        facts = {"steps": steps} if steps is not None else {}
+        facts: dict[str, Any] = {} if steps is None else {"steps": steps}
         facts |= {"captured": True} if is_captured else {}
+        before = self.folder.status() if step else {}
+        facts["origin"] = before.get("origin") or origin(is_captured=is_captured)
+        facts["commands"] = commands_with(before.get("commands"), command(is_captured=is_captured))
+        facts["created"] = before.get("created", time.time())
         self.folder.update_status(
             status="training", step=step, kind="watched", versions={"safelight": __version__}, **facts
         )
@@ -70,20 +75,22 @@ class WatchedRun:
             self._open = False
             self.record.close()
             if identity(self.folder.path) != self._place and not self._is_gone:
-                self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it.")
+                self._say(f"The run folder {self.folder.path} was deleted or moved, and the record with it.")
             self.note(**{"status": "finished"} | self._time_taken() | facts)
 
     def _follow(self, step: int) -> None:
-        """A folder that is deleted, moved or replaced under the loop is made again where it can be, and the record
-        begins again in it. The loop goes on in any case."""
+        """Creates a run folder that was deleted, moved or replaced again where possible, with a new record. The loop
+        continues in any case."""
         if identity(self.folder.path) == self._place:
             return
         if not self._is_gone:
             self._is_gone = True
-            self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it. The loop goes on.")
+            self._say(
+                f"The run folder {self.folder.path} was deleted or moved, and the record with it. The loop continues."
+            )
         try:
             make_directories(self.folder.path)
-        except OSError:  # nothing can be written: tried again with the next sign of life
+        except OSError:  # nothing can be written: tried again with the next heartbeat
             return
         if identity(self.folder.path) is None:  # a file has its name
             return

@@ -48,7 +48,7 @@ def hold_out(images: Tensor, fixed: FixedSamples, denoisers: ClosedFormDenoisers
     spread = np.linspace(0, len(images) - 1, count).round() if len(images) >= count else np.arange(count) % len(images)
     ids = spread.astype(np.int64)
     samples = replace(fixed, x0=images[torch.from_numpy(ids)].to(fixed.x0))
-    return HeldOutSamples(samples, ids, samples.compare(denoisers, trained_on=False))
+    return HeldOutSamples(samples, ids, samples.compare(denoisers))
 
 
 def gap(lower: Tensor, higher: Tensor, ids: np.ndarray) -> float | None:
