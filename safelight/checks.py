@@ -375,6 +375,7 @@ CHECKPOINT: dict[str, Check] = {
 CHECKPOINT_STEP = Check("checkpoint/step", "Share of the weights that differ after the next steps.")
 
 # The sampler, driven by an exact denoiser.
+SAMPLER_FAILED = Check("sampler/failed", "1 if it could not be called with a network that knows the answer.")
 SAMPLER_FINITE = Check("sampler/finite", "1 if the samples are finite.")
 SAMPLER_ERROR = Check("sampler/error", "Distance of the samples from the two images, over their size.")
 SAMPLER_LEFT = Check("sampler/left", "The same after the best scale and shift; the median over samples.")

@@ -18,7 +18,6 @@ from safelight.config.check import check
 from safelight.config.resolve import difference, resolve
 from safelight.data.images import Images
 from safelight.data.prepare import open_images
-from safelight.diagnosis import Diagnosis
 from safelight.opened import (
     epochs_in_steps,
     read_config,
@@ -42,7 +41,7 @@ from safelight.runner import OnStart, Run, run_training
 from safelight.terminal import Terminal
 from safelight.training.build import build, check_divisible, infer_data_settings
 from safelight.training.network import build_model, is_sharded
-from safelight.training.preflight import preflight
+from safelight.training.preflight import Preflight, preflight
 from safelight.training.recovery import save_again
 from safelight.training.recovery import undo as undo_act
 from safelight.training.runtime import choose_device
@@ -181,7 +180,7 @@ def _resume_here(
         return run_training(setup, folder, terminal, on_start)
 
 
-def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
+def check_before_training(config: Config, terminal: Terminal) -> Preflight:
     """A preflight on its own: nothing is trained, and no folder is created."""
     for warning in check(config):
         terminal.say(f"Warning: {warning}")
@@ -189,7 +188,7 @@ def check_before_training(config: Config, terminal: Terminal) -> Diagnosis:
     images = _open_images(config, terminal)
     setup = build(_infer_data_settings(config, images, terminal.say), images, terminal.say)
     try:
-        return preflight(setup, terminal.say).diagnosis
+        return preflight(setup, terminal.say)
     finally:
         setup.loader.close()
 

@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,7 @@ from safelight.words import one_line
 if TYPE_CHECKING:
     from safelight.diagnosis import Diagnosis
     from safelight.diagnosis.finding import Evidence
+    from safelight.watching.check_report import Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,18 +68,13 @@ class Command(LintFlags):
             raise UsageError(f"{self.subject} {words}")
         if foreign:
             found = diagnose_log(self.subject, self.loss)
+        elif trained:
+            found = diagnose_run(self.subject)
         else:
-            found = diagnose_run(self.subject) if trained else self._preflight()
+            self._check_images()
+            return
         subject = LintTarget(self.subject)
-        found = self.narrow(found, subject)
-        if not self.write_sarif(found, subject):
-            if self.json:
-                print(json.dumps(found.to_json() | self.listed(found), indent=1))
-            else:
-                print_diagnosis(self.subject, found)
-                self.print_list(found)
-        if not trained:
-            refuse_errors("preflight", found)
+        self._show(self.narrow(found, subject), subject)
 
     def _check_module(self, name: str) -> None:
         """The table of a user's model. Its code is run, as `python` would run it."""
@@ -100,11 +97,32 @@ class Command(LintFlags):
                 self.print_list(report.diagnosis)
         refuse_errors("check", report.diagnosis)
 
-    def _preflight(self) -> Diagnosis:
+    def _check_images(self) -> None:
+        """A preflight, with its numbers: also where nothing is wrong with them."""
         config = options.config_from(self)
         from safelight.start import check_before_training
+        from safelight.watching.check_readings import rows_of_readings
+        from safelight.watching.check_report import CheckReport, with_findings
 
-        return check_before_training(config, Terminal())
+        checked, subject = check_before_training(config, Terminal()), LintTarget(self.subject)
+        rows = with_findings(rows_of_readings(checked.first), checked.findings)
+        found = self.narrow(checked.diagnosis, subject)
+        self._show(found, subject, CheckReport(rows, checked.diagnosis).narrowed(found).rows)
+        refuse_errors("preflight", found)
+
+    def _show(self, found: Diagnosis, subject: LintTarget, rows: Sequence[Row] = ()) -> None:
+        if self.write_sarif(found, subject):
+            return
+        if self.json:
+            numbers = {"rows": [row.to_json() for row in rows]} if rows else {}
+            print(json.dumps(found.to_json() | numbers | self.listed(found), indent=1))
+        else:
+            if rows:
+                from safelight.watching.check_report import lines_of_rows
+
+                print("\n".join((*lines_of_rows(rows), "")))
+            print_diagnosis(self.subject, found)
+            self.print_list(found)
 
 
 def refuse_errors(name: str, found: Diagnosis) -> None:

@@ -8,6 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -43,19 +44,30 @@ class SamplerCall(NamedTuple):
     gradients: bool
 
 
+class Answer(tuple[Tensor]):
+    """As networks of diffusers answer: `.sample`, or the first of a tuple."""
+
+    @property
+    def sample(self) -> Tensor:
+        return self[0]
+
+
 class PerfectModel(nn.Module):
     """The exact denoiser of a known distribution: two images, or a Gaussian around one."""
 
-    def __init__(self, process: Process, target: Target, centres: Tensor, spread: float) -> None:
+    def __init__(
+        self, process: Process, target: Target, centres: Tensor, spread: float, *, is_wrapped: bool = False
+    ) -> None:
+        """`is_wrapped`: it returns an `Answer` instead of a tensor."""
         super().__init__()
-        self.process, self.target = process, target
+        self.process, self.target, self._is_wrapped = process, target, is_wrapped
         self.centres, self.spread = centres.double(), spread
         self.scale = nn.Parameter(torch.ones((), device=centres.device))  # samplers look for the device of a parameter
         self.drop = nn.Dropout(0.5)  # never used; it makes train() and eval() differ
         self.calls: list[SamplerCall] = []
         self._end = time.monotonic() + MAX_SECONDS
 
-    def forward(self, x: Tensor, t: Any = None, *rest: Any, **named: Any) -> Tensor:
+    def forward(self, x: Tensor, t: Any = None, *rest: Any, **named: Any) -> Tensor | Answer:
         t = next((v for v in (t, *(named.get(k) for k in ("timestep", "timesteps", "t"))) if v is not None), 0)
         if time.monotonic() > self._end:
             raise TimeoutError(f"the sampler took more than {MAX_SECONDS:g} s")
@@ -70,7 +82,8 @@ class PerfectModel(nn.Module):
         place = float(told[0]) if self.process.table is not None else share
         self.calls.append(SamplerCall(place, spread, expected, self.training, torch.is_grad_enabled()))
         answer = from_x0(self.target, self._clean(values, a, s), values, a, s).to(x.dtype)
-        return answer * self.scale.detach()
+        answer = answer * self.scale.detach()
+        return Answer((answer,)) if self._is_wrapped or named.get("return_dict") is False else answer
 
     def _clean(self, x: Tensor, a: Tensor, s: Tensor) -> Tensor:
         """E[x0 | x_t] of a mixture of equally frequent Gaussians of one width."""
@@ -83,12 +96,35 @@ class PerfectModel(nn.Module):
         return (weights.view(*weights.shape, *[1] * (x.dim() - 1)) * each).sum(1)
 
 
-@torch.no_grad()
 def measure_sampler(
-    sampler: Sampler, declared: Declared, shape: tuple[int, ...], reach: float, device: torch.device
+    sampler: Sampler,
+    declared: Declared,
+    shape: tuple[int, ...],
+    reach: float,
+    device: torch.device,
+    model: nn.Module | None = None,
 ) -> dict[str, float]:
     """`shape` of one sample, `reach` of the images from 0. The random state is restored afterwards. Where the samples
-    are wrong: whether they are right for another prediction type, or for another schedule."""
+    are wrong: whether they are right for another prediction type, or for another schedule. `model`: that of the loop,
+    whose answers a sampler may unpack (`model(x, t).sample`)."""
+    is_wrapped = type(model).__module__.partition(".")[0] == "diffusers"
+    try:
+        return _measure(sampler, declared, shape, reach, device, is_wrapped)
+    except (AttributeError, TypeError, IndexError):  # a tensor has no `sample`, and what is unpacked is no tensor
+        with suppress(Exception):
+            return _measure(sampler, declared, shape, reach, device, not is_wrapped)
+        raise
+
+
+@torch.no_grad()
+def _measure(
+    sampler: Sampler,
+    declared: Declared,
+    shape: tuple[int, ...],
+    reach: float,
+    device: torch.device,
+    is_wrapped: bool,
+) -> dict[str, float]:
     process, prediction = declared.process, declared.prediction
     assert process is not None
     assert prediction is not None
@@ -97,7 +133,7 @@ def measure_sampler(
     with kept_random_state(), torch.random.fork_rng():
         torch.manual_seed(0)
         noise = torch.randn(count, *shape).to(device)
-        drive = functools.partial(_drive, sampler, pattern.to(device), SPREAD * reach, noise)
+        drive = functools.partial(_drive, sampler, pattern.to(device), SPREAD * reach, noise, is_wrapped)
         with torch.enable_grad():  # as the caller has it: a sampler has to switch it off itself
             readings = drive(process, declared.target(prediction))
             if is_right(readings) and (declared.timesteps is not None or _has_right_path(readings)):
@@ -115,10 +151,10 @@ def measure_sampler(
 
 
 def _drive(
-    sampler: Sampler, pattern: Tensor, width: float, noise: Tensor, process: Process, target: Target
+    sampler: Sampler, pattern: Tensor, width: float, noise: Tensor, is_wrapped: bool, process: Process, target: Target
 ) -> dict[str, float]:
-    points = PerfectModel(process, target, torch.stack([pattern, -pattern]), 0.0)
-    cloud = PerfectModel(process, target, 0.4 * pattern[None], width)
+    points = PerfectModel(process, target, torch.stack([pattern, -pattern]), 0.0, is_wrapped=is_wrapped)
+    cloud = PerfectModel(process, target, 0.4 * pattern[None], width, is_wrapped=is_wrapped)
     readings = _measure_points(draw(sampler, points.eval(), noise), pattern)
     readings |= _measure_cloud(draw(sampler, cloud.eval(), noise), 0.4 * pattern, width)
     return readings | _measure_calls(points.calls, process)

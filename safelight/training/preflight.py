@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
+from safelight.checks import Check
 from safelight.config.tree import Config, Diffusion, Optimizer
 from safelight.diagnosis import Diagnosis, Finding, diagnose_trial
-from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
+from safelight.diagnosis.run_history import InMemoryReadings, RunHistory, name_of
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_process, make_schedule
 from safelight.generate import Request, draw_from, make_denoiser
@@ -51,6 +52,12 @@ class Preflight:
     """Those of the trial steps."""
     untrained_parameters: Mapping[str, list[str]]
     """Names of those that are frozen or missing in the optimizer."""
+
+    def first(self, check: Check) -> float | None:
+        """A reading at its earliest step; None if it was not taken."""
+        name = name_of(check)
+        steps = (self.constants, *(self.readings[step] for step in sorted(self.readings)))
+        return next((readings[name] for readings in steps if name in readings), None)
 
     @property
     def findings(self) -> list[Finding]:

@@ -15,6 +15,7 @@ from safelight.errors import UsageError
 from safelight.files import make_directories
 from safelight.observing.recorder import Recorder, open_record
 from safelight.origin import command, commands_with, origin
+from safelight.pages.data.numbers import as_float
 from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
@@ -38,6 +39,8 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say, self.steps = 0.0, True, say, steps
         self._place, self._is_gone = identity(self.folder.path), False
+        self._began: float | None = None  # when the first step was done
+        self._seconds_before = as_float(self.folder.status().get("seconds")) or 0.0 if step else 0.0
         facts: dict[str, Any] = {} if steps is None else {"steps": steps}
         facts |= {"captured": True} if is_captured else {}
         before = self.folder.status() if step else {}
@@ -50,10 +53,17 @@ class WatchedRun:
 
     def beat(self, step: int) -> None:
         """Reports now and then that the loop is alive."""
+        self._began = time.monotonic() if self._began is None else self._began
         if time.monotonic() - self._beat > HEARTBEAT_SECONDS:
             self._beat = time.monotonic()
             self._follow(step)
-            self.note(step=step)
+            self.note(step=step, **self._time_taken())
+
+    def _time_taken(self) -> dict[str, float]:
+        """Over all resumes, in seconds; nothing before the first step."""
+        if self._began is None:
+            return {}
+        return {"seconds": round(self._seconds_before + time.monotonic() - self._began, 3)}
 
     def write_report(self, out: str | Path | None = None) -> Path:
         path = self.folder.report_page if out is None else Path(out)
@@ -66,7 +76,7 @@ class WatchedRun:
             self.record.close()
             if identity(self.folder.path) != self._place and not self._is_gone:
                 self._say(f"The run folder {self.folder.path} was deleted or moved, and the record with it.")
-            self.note(**{"status": "finished"} | facts)
+            self.note(**{"status": "finished"} | self._time_taken() | facts)
 
     def _follow(self, step: int) -> None:
         """Creates a run folder that was deleted, moved or replaced again where possible, with a new record. The loop

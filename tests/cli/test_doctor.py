@@ -158,3 +158,34 @@ def test_what_is_no_model_of_ones_own_is_said(
 ) -> None:
     assert main(["doctor", *(word.format(own_code) for word in words)]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+# --- a preflight ----------------------------------------------------------------------------------------------------
+
+SMALL = (
+    "model.widths=[8]", "model.layers=1", "model.attention=[]", "model.norm_groups=4", "train.batch_size=8",
+    "model.conditional=false",
+)  # fmt: skip
+PREFLIGHT = ["doctor", "digits", *(word for setting in SMALL for word in ("--set", setting))]
+
+
+def test_a_preflight_shows_its_numbers_where_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(PREFLIGHT) == 0
+    printed = capsys.readouterr().out
+    table, _, rest = printed.partition("\n\n")
+    assert {line.split()[0] for line in table.splitlines() if line[0] != " "} == {
+        "output", "gradients", "timesteps", "schedule", "images", "samples", "optimizer",
+    }  # fmt: skip
+    assert "  finding" not in table
+    assert rest.startswith("digits\nNothing was found by the ")
+
+
+def test_a_preflight_marks_the_numbers_of_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PREFLIGHT, "--set", "optimizer.lr=50", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert "LRA001" in [each["code"] for each in found["findings"]]
+    marked = [row for row in found["rows"] if row["state"] == "finding"]
+    assert any("LRA001" in row["note"] for row in marked), marked
+    assert main([*PREFLIGHT, "--set", "optimizer.lr=50", "--json", "--ignore", "LRA001"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row for row in found["rows"] if row["state"] == "finding"] == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
+from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler, UNet2DModel
 from torch import Tensor, nn
 
 from safelight.config.tree import Diffusion, Prediction
@@ -244,3 +244,41 @@ def test_sick_samplers_of_continuous_time_are_named(process: Any) -> None:
     # Of EDM, schedulers take −F for a prediction type of its own, v_prediction; of a flow it is the opposite velocity.
     assert found(own_sampler(settings, wrong=lambda answer: -answer)) == ["sampler.other-type"]
     assert found(own_sampler(replace(settings, prediction="sample"))) == ["sampler.other-type"]
+
+
+def unpacking(unpack: Callable[[Any], Tensor], **named: Any) -> Draw:
+    """As users of diffusers write samplers."""
+    scheduler = ddim()
+
+    @torch.no_grad()
+    def draw(model: nn.Module, noise: Tensor) -> Tensor:
+        scheduler.set_timesteps(20)
+        for t in scheduler.timesteps:
+            noise = scheduler.step(unpack(model(noise, t, **named)), t, noise).prev_sample
+        return noise
+
+    return draw
+
+
+@pytest.mark.parametrize(
+    ("sampler", "is_of_diffusers"),
+    [
+        (unpacking(lambda answer: answer.sample), False),
+        (unpacking(lambda answer: answer.sample), True),
+        (unpacking(lambda answer: answer[0]), True),
+        (unpacking(lambda answer: answer[0], return_dict=False), False),
+        (unpacking(lambda answer: answer), False),
+    ],
+)
+def test_a_sampler_may_unpack_what_the_network_answers(sampler: Draw, is_of_diffusers: bool) -> None:
+    model = UNet2DModel(4, 1, 1, block_out_channels=(8,), norm_num_groups=4, down_block_types=("DownBlock2D",),
+                        up_block_types=("UpBlock2D",)) if is_of_diffusers else nn.Identity()  # fmt: skip
+    table = DDPMScheduler(**PLAIN).alphas_cumprod.double()
+    readings = measure_sampler(sampler, Declared(table, "epsilon"), SHAPE, 1.0, torch.device("cpu"), model)
+    assert causes(readings) == []
+    assert is_right(readings)
+
+
+def test_a_sampler_that_fails_raises_its_own_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'samples'"):
+        look(unpacking(lambda answer: answer.samples))

@@ -523,3 +523,18 @@ def test_held_out_images_that_do_not_fit_are_named_and_cost_nothing(tmp_path: Pa
     assert any(f"held_out is not used: {reason}" in words for words in said), said
     assert readings(tmp_path / "run", "probe/held_raw") == []
     assert readings(tmp_path / "run", "skill/raw")
+
+
+def test_a_sampler_that_fails_is_reported_and_not_asked_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    never = {"sample_every": 0, "evaluate_every": 0}
+    loop(
+        tmp_path / "run",
+        Known("linear"),
+        data=DATA,
+        sampler=lambda model, noise: model(noise, 0).samples,
+        say_all=said,
+        **never,
+    )
+    assert sum("The sampler failed with a network that knows the answer" in words for words in said) == 1
+    assert not any("sampler to `safelight.watch`" in words for words in said), said[-1]

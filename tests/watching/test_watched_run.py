@@ -106,3 +106,20 @@ def test_a_folder_that_is_gone_at_the_end_is_reported(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run")
     run.close()
     assert ["gone" in words for words in said] == [True]
+
+
+def test_the_time_of_a_loop_is_that_of_its_steps_over_all_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("safelight.watching.watched_run.time.monotonic", lambda: now)
+    for start, taken in ((0, 7.0), (5, 12.0)):
+        run = opened(tmp_path / "run", start)
+        now += 100  # before the first step
+        run.beat(start + 1)
+        now += 7.0 if start == 0 else 5.0
+        run.close(step=start + 5)
+        assert RunFolder(tmp_path / "run").status()["seconds"] == taken
+    run = opened(tmp_path / "other")
+    run.close()
+    assert "seconds" not in RunFolder(tmp_path / "other").status()

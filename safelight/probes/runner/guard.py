@@ -15,7 +15,7 @@ class ProbeGuard:
     """What failed is not called again; `broken` says what did, and why."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+        self.say = say
         self.broken: dict[str, str] = {}
 
     @property
@@ -29,7 +29,7 @@ class ProbeGuard:
                 return act(*given) or []
             except Exception as error:
                 self.broken[ALL] = f"{type(error).__name__}: {error}"
-                self._say(f"Safelight's probes stopped ({self.broken[ALL]}); everything else continues.")
+                self.say(f"Safelight's probes stopped ({self.broken[ALL]}); everything else continues.")
         return []
 
     def measure(self, name: str, probe: Callable[..., Mapping[str, float]], *given: Any) -> dict[str, float]:

@@ -75,7 +75,13 @@ class StartProbe:
         if sampler is None or not declared.can_sample or not accepts(sampler):
             return {}
         self.has_sampled = True
-        return self._guard.measure("sampler", measure_sampler, sampler, declared, shape, reach, self._subject.device)
+        subject = self._subject
+        given = sampler, declared, shape, reach, subject.device, subject.model
+        readings = self._guard.measure("sampler", measure_sampler, *given)
+        if reason := self._guard.broken.get("sampler"):
+            self._guard.say(f"The sampler failed with a network that knows the answer, and is not checked ({reason}).")
+            readings[checks.SAMPLER_FAILED] = 1.0
+        return readings
 
     def pop_images(self) -> np.ndarray | None:
         """Of the dataset, once: more than were measured where that costs nothing, and no more bytes than a bound."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from histories import ERROR, STEPS, broken, chance, checks, flagged, measured, refusals
-from rule_rows import NO_GRADIENT, PARTS_STILL, STILL, Row, check_row, fires_in, only_monitors, parameters, row
+from rule_rows import NO_GRADIENT, PARTS_STILL, STILL, Row, case_of, check_row, fires_in, only_monitors, parameters, row
 
+from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.rules import loss
 
 WEIGHTED = checks(replay__told=0.5 * ERROR[:3])  # a loss that is not the squared error itself
@@ -99,3 +100,12 @@ def test_the_cause_is_named_and_nothing_else(given: Row) -> None:
 
 def test_every_rule_fires_in_some_row() -> None:
     assert fires_in(ROWS) >= {rule.cause for rule in loss.RULES}
+
+
+@pytest.mark.parametrize(("steps", "words"), [([40], "1 update had"), ([40, 41], "2 updates had")])
+def test_refused_updates_are_counted_in_grammatical_words(steps: list[int], words: str) -> None:
+    given = row("refused", "loss.nonfinite", measured(update__refused=flagged(steps)), events=(*refusals(steps),))
+    [found] = [each for each in examine(case_of(given)) if each.code == "LOS001"]
+    assert found.summary.startswith(words)
+    assert (", and was refused" in found.summary) == (len(steps) == 1)
+    assert (", and were refused" in found.summary) == (len(steps) > 1)

@@ -31,7 +31,7 @@ def nonfinite(run: RunHistory) -> Detection | None:
     signal = REFUSED if refused else NONFINITE_PARAMETERS
     words = {"first_nonfinite": str(places or ""), "parameters": ", ".join(names or ())}
     what = f"{number} update{'s' * (number != 1)} had a loss or a gradient that was not finite"
-    acted = ", and were refused" if refused else ""
+    acted = f", and {'were' if number != 1 else 'was'} refused" if refused else ""
     where = f". The first such value appeared in {places}" if places else ""
     finite = steps[(steps > last) & np.isfinite(losses)]
     return Detection(
