@@ -19,7 +19,9 @@ MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 _hints = functools.cache(get_type_hints)
 
 
-def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> None:
+def check_tensors(
+    stem: str, expected: Mapping[str, Tensor], loaded: Loaded, advice: str = "Resume with the config of that run."
+) -> None:
     """The same names, shapes and kinds of number: `copy_` would stretch one number over a whole tensor, in silence."""
     found = loaded.tensors.get(stem)
     if found is None:
@@ -31,7 +33,7 @@ def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> 
         raise CheckpointError(
             f"{loaded.path} is not of this model: in {stem}, {len(missing)} tensors are missing, {len(surplus)} are "
             f"unknown, {len(wrong)} have another shape or kind (for example {min(missing | surplus | wrong)!r:.80}). "
-            "Resume with the config of that run."
+            f"{advice}"
         )
 
 

@@ -225,7 +225,7 @@ def model_problems(model: Model, size: int, classes: int | None) -> Iterator[str
         if side not in sides:
             levels = ", ".join(map(str, sides))
             yield (
-                f"model.attention asks for {side} px, but the U-Net's levels are {levels} px wide. "
+                f"model.attention is set to {side} px, but the U-Net's levels are {levels} px wide. "
                 f"Use some of these, such as model.attention={sides[-1]}."
             )
     for side, width in zip(sides, model.widths, strict=True):

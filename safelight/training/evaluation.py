@@ -16,12 +16,13 @@ from safelight.errors import CheckpointError, ProcessLost
 from safelight.evaluate.examination import examine
 from safelight.generate import generate
 from safelight.keys import derive_seed
+from safelight.observing.sample_check import ANNOUNCED_SECONDS
 from safelight.observing.sample_judge import FIRST_GUESS, FORWARD, USUAL_EVALUATIONS, Budget, SampleJudge
-from safelight.observing.stage_pictures import planned_steps
+from safelight.observing.stage_pictures import after, planned_steps
 from safelight.processes.shared_rows import share_rows
 from safelight.record.history import open_history
 from safelight.training.previews import Drawn, preview_request
-from safelight.training.step_reader import Session
+from safelight.training.step_reader import TrainingSession
 
 
 def evaluation_steps(config: Config) -> Set[int]:
@@ -42,13 +43,14 @@ class Redrawn:
 class Evaluator:
     """Evaluates samples at the planned steps; whatever it does, the weights stay the same bytes."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TrainingSession) -> None:
         setup = session.setup
         self._session, self._config, self._state, self._group = session, setup.config, setup.state, setup.group
         self._device, self._sharded = setup.runtime.device, setup.is_sharded
         self._record, self._folder, self._say = session.record, session.folder, session.screen.say
         self._budget = Budget(setup.config, setup.state.counters.evaluation_seconds)
         self._judge = SampleJudge(setup.config, setup.images, setup.fixed_set.denoisers, self._device, self._say)
+        self._evaluations = evaluation_steps(setup.config)
         self._skip_reported = False
         self._recalled: Redrawn | None = None
 
@@ -73,6 +75,27 @@ class Evaluator:
         config, step = self._config, max(1, self._state.counters.step)
         image = trained / step / config.train.batch_size * FORWARD
         return config.evaluate.samples * config.sample.steps * image + FIRST_GUESS
+
+    def price(self) -> float:
+        """Seconds that the next evaluation takes, as far as that is known: drawing samples, and comparing them."""
+        trained = self._session.seconds()[0]
+        cost = self._budget.cost
+        return self._guess(trained) + self._judge.opening_seconds() if cost is None else cost
+
+    def announce(self) -> None:
+        """Before it starts: what it will take."""
+        if self._group.is_main and (seconds := self.price()) > ANNOUNCED_SECONDS:
+            self._say(
+                f"Step {self._state.counters.step:,}: evaluating {self._config.evaluate.samples} samples, which takes "
+                f"about {seconds:.0f} s. For none: --evaluate-every 0"
+            )
+
+    def seconds_left(self, step: int) -> float:
+        """Of the evaluations after this step."""
+        count = after(self._evaluations, step)
+        if count == 0:
+            return 0.0
+        return self._budget.at_most(count * self.price(), total=self._session.seconds()[1])
 
     def evaluate(self, drawn: Drawn) -> None:
         begun, counters, trained = time.perf_counter(), self._state.counters, self._session.seconds()[0]

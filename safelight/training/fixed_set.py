@@ -31,7 +31,6 @@ from safelight.yardstick.skill import Yardstick
 # Images that the denoisers are fitted to: more of them move the filter by less than a percent
 MAX_FITTED_IMAGES = 20_000
 MAX_PIXELS = SIZE * 64**2  # of the images that go through a network at a time, for which nothing is kept: 2 of 512 px
-MIN_IMAGES = 32  # images whose mean is near enough to a normal one
 
 
 class FixedSet:
@@ -77,7 +76,7 @@ class FixedSet:
     @functools.cached_property
     def yardstick(self) -> Yardstick:
         """What closed-form denoisers of the training images lose on these samples."""
-        return self._samples.compare(self.denoisers, trained_on=self._trained_on)
+        return self._samples.compare(self.denoisers)
 
     def skills(self, raw: Tensor, ema: Tensor) -> dict[str, float]:
         """By signal, of losses that `losses` returned; without those that say nothing."""
@@ -151,17 +150,3 @@ class FirstRows:
     def __iter__(self) -> Iterator[Tensor]:
         for start in range(0, self._count, AT_ONCE):
             yield self._batches.rows(0, start, min(self._count, start + AT_ONCE)).images
-
-
-def gap(lower: Tensor, higher: Tensor, ids: np.ndarray) -> float | None:
-    """By how much losses are above others with the same noise, in standard errors. `ids`: of the images of the higher
-    ones; samples of one image hang together, and count as one. None if there are too few images."""
-    _, image = np.unique(ids, return_inverse=True)
-    count = int(image.max()) + 1
-    if count < MIN_IMAGES:
-        return None
-    apart = (higher - lower).double().cpu().numpy()
-    mean = apart.mean()
-    sums = np.bincount(image, apart - mean, count)
-    error = float(np.sqrt(np.square(sums).sum() * count / (count - 1))) / len(apart)
-    return float(mean / max(error, 1e-12))

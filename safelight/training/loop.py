@@ -24,7 +24,7 @@ from safelight.training.build import Setup, out_of_memory
 from safelight.training.pictures import PicturesAndEvaluations
 from safelight.training.recovery import RunHealing
 from safelight.training.saving import Saving
-from safelight.training.step_reader import Screen, Session, StepReader
+from safelight.training.step_reader import Screen, StepReader, TrainingSession
 
 
 class Trainer:
@@ -38,7 +38,7 @@ class Trainer:
         elapsed = folder.status().get("seconds", self.state.counters.seconds)
         self._speed = Speedometer(self.state.counters.seconds, elapsed if isinstance(elapsed, float) else 0.0)
         self.record = Recorder(*self._open_record())
-        session = Session(setup, folder, self.record, self._speed, screen)
+        session = TrainingSession(setup, folder, self.record, self._speed, screen)
         self._healing = RunHealing(session)
         self._healer = healer = self._healing.healer
         diagnosis = LiveDiagnosis(folder, self.record, screen.say)
@@ -104,7 +104,7 @@ class Trainer:
                 self._saving.report_patience()
 
     def _go_back(self, rollback: Rollback) -> None:
-        """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""
+        """Removes every trace of the discarded steps: in memory, on disk and in the record."""
         loaded = self._saving.find_good()
         if loaded is None:
             raise rollback.without_checkpoint(self.config.optimizer.lr)

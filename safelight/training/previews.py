@@ -21,11 +21,26 @@ from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN_EMA
 from safelight.training.state import State
 
+FORWARD = 1 / 3  # of a step that also has a backward pass; drawing without gradients takes less
+LEAST, FEWEST = 4, 2  # pictures of a run, and of one that takes less time than the former
+
 
 def preview_steps(config: Config) -> Set[int]:
-    """The steps after which a picture is drawn."""
-    every = every_in_steps(config.sample.every)
-    return set() if every == 0 else planned_steps(config.train.steps, every, STAGES)
+    """The steps after which a picture is drawn. Counted, and not measured by a clock: a repeated run has the same."""
+    every, steps = every_in_steps(config.sample.every), config.train.steps
+    if every == 0:
+        return set()
+    cost = cost_in_steps(config)
+    least = LEAST if LEAST * cost <= steps else FEWEST
+    return planned_steps(steps, every, min(STAGES, max(least, int(config.sample.budget * steps / cost))))
+
+
+def cost_in_steps(config: Config) -> float:
+    """What a picture costs, at most, in steps of the training."""
+    settings = config.sample
+    images = settings.count + min(COMPARED_IMAGES, settings.count)
+    passes = settings.steps * (1 if settings.guidance == 1 else 2)
+    return images * passes * FORWARD / config.train.batch_size
 
 
 def preview_request(config: Config, count: int) -> Request:

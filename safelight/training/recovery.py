@@ -17,13 +17,13 @@ from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.optimizer import warmup_steps
 from safelight.training.scaling import LossScale
-from safelight.training.step_reader import Session
+from safelight.training.step_reader import TrainingSession
 
 
 class RunHealing:
     """The run as the healer acts on it: see `healing.healer.HealableRun`. The journal itself is in the checkpoints."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TrainingSession) -> None:
         setup = session.setup
         self._session, self._setup, self._state, self._folder = session, setup, setup.state, session.folder
         self.device, self.group = setup.runtime.device, setup.group

@@ -17,6 +17,7 @@ from safelight.config import Config
 from safelight.config.continuation import settings_affecting_result
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
+from safelight.healing.step_settings import configured_precision
 from safelight.monitors.loss import NoiseBinning
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
@@ -112,7 +113,7 @@ class State:
         return words | ({"gradient_order": [*self.gradient_order]} if self.gradient_order else {})
 
     def snapshot_profiles(self) -> Snapshot:
-        """Both EMA profiles at this step, cloned; written like a checkpoint, so that they are whole or absent."""
+        """Both EMA profiles at this step, cloned; written atomically, as a checkpoint is."""
         tensors = {
             PREFIX + profile_name(width): {
                 name: value.detach().to("cpu", copy=True) for name, value in self.ema.profile(width).items()
@@ -179,6 +180,6 @@ def make_state(
         optimizer=make_optimizer(config.optimizer, model, weights.named_parameters),
         ema=EmaWeights(config.ema, model, weights.named_parameters),
         clipper=Clipper(config.clipping, device),
-        loss_scale=LossScale(config.train.precision, device),
+        loss_scale=LossScale(configured_precision(config), device),
         monitors=Monitors(model, noise_binning, weights.named_parameters, weights.sum_over_processes),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from safelight.config import Config
 from safelight.config.tree import Optimizer
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.healing.step_settings import StepSettings, effective_settings
 from safelight.keys import derive_seed
 from safelight.model.unet import predict
@@ -30,6 +31,7 @@ from safelight.training.runtime import Runtime
 from safelight.training.state import State
 
 MAX_APPLIED_NORM = 1e18  # of a gradient
+TIMED_PAIRS = 5  # of passes, that a choice is made by
 
 
 class GradientHook(Protocol):
@@ -147,7 +149,7 @@ class Stepper:
     @torch.no_grad()
     def predict_again(
         self, inputs: Sequence[MicroBatch], step: int, step_settings: StepSettings | None = None
-    ) -> list[tuple[Noised, Tensor]]:
+    ) -> list[tuple[NoisedBatch, Tensor]]:
         """What the network sees and answers in a step, without a trace."""
         kept = [(buffer, buffer.clone()) for buffer in self.state.model.buffers()]
         try:
@@ -236,11 +238,26 @@ class Stepper:
         ratio = float(loss.mean() / torch.cat(zeros).mean().clamp(min=1e-12))
         return ratio if math.isfinite(ratio) else math.inf
 
-    def forward(self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None) -> tuple[Noised, Tensor]:
+    def forward(
+        self, micro: MicroBatch, step: int, step_settings: StepSettings | None = None
+    ) -> tuple[NoisedBatch, Tensor]:
         noised = self.objective.add_noise(micro.x0, micro.noise, micro.t)
         self.runtime.seed(derive_seed(self.config.train.seed, "dropout", step, micro.start))
         with self.runtime.autocast((step_settings or self._default).precision):
             return noised, predict(self.network, *self.objective.input(noised), micro.labels)
+
+
+def times_as_fast(one: Stepper, other: Stepper, inputs: Sequence[MicroBatch]) -> float:
+    """Of passes in turns, so that what else the machine does hits both alike: how many times as fast the other is, by
+    the median. Leaves no trace."""
+    ratios, clock = list[float](), time.perf_counter
+    for _ in range(TIMED_PAIRS + 1):
+        begun = clock()
+        one.dry_run(inputs)
+        between = clock()
+        other.dry_run(inputs)
+        ratios.append((between - begun) / max(clock() - between, 1e-9))
+    return statistics.median(ratios[1:])  # the first also pays for what is loaded and tuned once
 
 
 def seconds_per_step(stepper: Stepper, inputs: Sequence[MicroBatch]) -> float:

@@ -315,7 +315,7 @@ def test_processes_that_are_no_longer_one_run_are_named(cause: str, tmp_path: Pa
     assert cause in told if cause else not [each for each in told if each.startswith("distributed.")]
 
 
-@pytest.mark.parametrize(("how", "words"), [(stop, "no sign of life"), (hang, "in the same step")])
+@pytest.mark.parametrize(("how", "words"), [(stop, "no heartbeat"), (hang, "in the same step")])
 def test_process_that_hangs_is_given_up(
     how: Callable[[], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,7 +489,7 @@ def dying(moment: str) -> Callable[[int], None]:
     [
         ("before it came", [{2}, {-9}, {2}], "could not find each other"),
         # 2: one that had not seen all come yet when the first one left, which cannot know who is missing.
-        ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 is gone: it did not come"),
+        ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 did not start in time"),
         ("at its turn", [{-9}, {75}, {75}], "Process 0 is gone"),
     ],
 )
