@@ -8,7 +8,7 @@ RUN    ?= runs/demo
 # Without bytecode every process of the tests would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel docs browser test test-again same check format bench gauntlet torture clean help
+.PHONY: demo wheel docs browser test test-again same check format gpu-check bench gauntlet torture clean help
 
 help:
 	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
@@ -20,6 +20,7 @@ help:
 	@echo "make same BASE=REV    train a matrix of runs with the code of REV and with this, compare every byte"
 	@echo "make gauntlet  every fault and every healthy recipe on all bases; hours; the tables land in gauntlet/results"
 	@echo "make torture  kills, full disks, power losses, bit rot, NaN storms, hostile files; under an hour on two cores"
+	@echo "make gpu-check  several processes over NCCL, on a machine with two GPUs or more; a table to paste into an issue"
 	@echo "make bench   all benchmarks; the tables land in bench/results"
 
 # torch first and pinned: an open range would pull gigabytes of CUDA packages onto a CPU machine.
@@ -65,6 +66,9 @@ BASE ?= HEAD
 same: $(VENV)/ready-dev
 	$(BIN)/python -m tools.same $(BASE)
 
+gpu-check: $(VENV)/ready
+	$(BIN)/python -m tools.gpu_check
+
 # One after the other, on a quiet machine.
 bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.overhead
@@ -78,7 +82,9 @@ bench: $(VENV)/ready-dev
 	$(BIN)/python -m bench.evaluate
 	$(BIN)/python -m bench.calibration
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.overlap
 	$(BIN)/python -m bench.divided
+	$(BIN)/python -m bench.saving
 	$(BIN)/python -m bench.peers
 
 gauntlet: $(VENV)/ready-dev

@@ -16,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,13 +24,16 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.measure import timed, write_table
+from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.model.memory import traced
+from safelight.processes.buckets import cut
 from safelight.requirements import empty_inputs, parts_for
 
 BYTES = 4  # of a gradient: gradients, weights and moments are fp32
 COPIES = 5  # of the weights in a checkpoint: weights, two averages, two moments
-BACKWARD = 2 / 3  # of the work of a step: what a sum over the processes can hide behind
+BACKWARD = 2 / 3  # of the work of a step
+SHARDS = 4  # of each process, in the tables
 SIZES = (8, 64, 1024)
 CHECKED = (1, 2, 4)
 CHECK = {"model.widths": (32, 64), "train.batch_size": 16, "train.threads": 1}
@@ -68,6 +72,16 @@ CLUSTERS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """When a bucket of gradients can be sent."""
+
+    reached: float
+    """Share of the backward pass that is over."""
+    share: float
+    """Of all gradients, that are in it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """A model, and what one process gives it to do in a step."""
 
@@ -77,6 +91,8 @@ class Network:
     """Of one image, forward and backward."""
     images: int
     """Of one process in a step."""
+    moments: tuple[Moment, ...] = tuple(Moment(place / 10, 0.1) for place in range(1, 11))
+    """Measured on one image; else as if gradients came evenly, in ten buckets."""
 
 
 def traffic(parameters: int, processes: int) -> float:
@@ -98,12 +114,16 @@ def seconds_of_work(network: Network, cluster: Cluster) -> float:
     return network.operations * network.images / cluster.operations
 
 
-def efficiency(network: Network, processes: int, cluster: Cluster, *, hidden: bool) -> float:
-    """Images each second over those of as many processes that never wait. `hidden`: the sum runs beside the backward
-    pass and only what is longer than that is waited for; the exact sum comes after it."""
+def efficiency(network: Network, processes: int, cluster: Cluster, *, passes: int = 1) -> float:
+    """Images each second over those of as many processes that never wait. Buckets are sent one after the other as their
+    gradients come; what is under way at the end of the backward pass is waited for. `passes`: of a step, through which
+    a process sends its images in turn (shards, micro-batches): the sum runs beside the last of them."""
     work, together = seconds_of_work(network, cluster), seconds_of_sum(network.parameters, processes, cluster)
-    waited = max(0.0, together - BACKWARD * work) if hidden else together
-    return work / (work + waited)
+    backward = BACKWARD * work / passes
+    sent = 0.0
+    for moment in network.moments:
+        sent = max(sent, moment.reached * backward) + moment.share * together
+    return work / (work + max(0.0, sent - backward))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +167,41 @@ def count(preset: str, settings: dict[str, object], name: str | None = None) -> 
         parameters = sum(parameter.numel() for parameter in parts.state.model.parameters())
         with FlopCounterMode(display=False) as counter:
             parts.stepper.accumulate(empty_inputs(parts.config, 1), 0)
-    return Network(name or preset, parameters, float(counter.get_total_flops()), images)
+    return Network(name or preset, parameters, float(counter.get_total_flops()), images, measure_moments(config))
+
+
+def measure_moments(config: Config) -> tuple[Moment, ...]:
+    """Of one image on this CPU, by the clock of the thread that computes: which share of a backward pass is over when a
+    bucket is full."""
+    torch.set_num_threads(1)
+    parts = parts_for(replace(config, train=replace(config.train, batch_size=1, precision="fp32")))
+    inputs, came = empty_inputs(parts.config, 1), dict[torch.nn.Parameter, float]()
+    parameters = [parameter for _, parameter in parts.state.weights.named_parameters]
+
+    def note(parameter: torch.nn.Parameter) -> None:
+        came[parameter] = time.thread_time()
+
+    for parameter in parameters:
+        parameter.register_post_accumulate_grad_hook(note)
+    for tensor in (inputs.x0, inputs.noise):
+        tensor.normal_()
+    backward, begun = parts.stepper.backward, list[float]()
+
+    def timed_backward(weighted: torch.Tensor) -> None:
+        begun.append(time.thread_time())
+        backward(weighted)
+        begun.append(time.thread_time())
+
+    parts.stepper.backward = timed_backward  # type: ignore[method-assign]
+    parts.stepper.accumulate(inputs, 0)  # pays for what is set up once
+    came.clear()
+    parts.stepper.accumulate(inputs, 0)
+    start, end = begun[-2:]
+    whole = sum(parameter.numel() for parameter in came)
+    return tuple(
+        Moment((max(came[p] for p in bucket) - start) / (end - start), sum(p.numel() for p in bucket) / whole)
+        for bucket in cut([*came])
+    )
 
 
 # Against processes here
@@ -228,8 +282,9 @@ def main() -> None:
 
 HEADS = ("model", "a process sends", "devices", *(cluster.name for cluster in CLUSTERS))
 NOTES = (
-    "Each cell: efficiency with the sum beside the backward pass / with the exact sum after it. Images for each "
-    "process stay the same, so the batch grows with the processes.",
+    f"Each cell: efficiency with one pass of a process in a step / with {SHARDS}, as of train.shards with so many for "
+    "each process, where sums run beside the last pass only. What smaller passes cost by themselves is not in it. "
+    "Images for each process stay the same, so the batch grows with the processes.",
     "Assumed, in the order of the columns: "
     + "; ".join(
         f"{each.per_machine} devices in a machine, {each.inside / 1e9:g} GB/s for each, {each.between / 1e9:g} GB/s "
@@ -257,7 +312,7 @@ def rows_of(chosen: Sequence[Network]) -> Iterator[Sequence[object]]:
     for network in chosen:
         for devices in SIZES:
             cells = [
-                " / ".join(f"{efficiency(network, devices, each, hidden=hidden):.0%}" for hidden in (True, False))
+                " / ".join(f"{efficiency(network, devices, each, passes=passes):.0%}" for passes in (1, SHARDS))
                 for each in CLUSTERS
             ]
             name = f"{network.name}, {network.parameters / 1e6:,.0f} M, {network.images} images"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from safelight.processes.group import Pending, ProcessGroup
 
 EDGE, MIDDLE = 1 << 18, 25 << 18  # numbers (1 MB and 25 MB of fp32), as DDP has them
+PARTS = 8  # at least, of a model that is larger than so many edges
 
 
 class Bucket:
@@ -58,13 +59,14 @@ class SumBucket(Bucket):
 
 def cut(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     """In the order in which gradients come. A small bucket first, so that sending begins early, and a small one last,
-    which nothing is left to hide."""
+    which nothing is left to hide; between them at least a few, also of small models."""
     groups: list[list[nn.Parameter]] = [[]]
+    middle = min(MIDDLE, max(EDGE, sum(p.numel() for p in parameters) // PARTS))
     size, limit = 0, EDGE
     for parameter in parameters:
         if groups[-1] and (size + parameter.numel() > limit or groups[-1][0].device != parameter.device):
             groups.append([])
-            size, limit = 0, MIDDLE
+            size, limit = 0, middle
         groups[-1].append(parameter)
         size += parameter.numel()
     last, size = groups.pop(), 0

@@ -36,7 +36,8 @@ class TreeBucket(Bucket):
         self._plan = [aligned(*span) for span in self._spans]
         self._depth = max(map(len, self._plan))
         self._width = -(-sum(p.numel() for p in parameters) // group.size)  # of a slice
-        self._is_direct = self._depth * self._width * group.size**2 <= DIRECT
+        copies = self._depth * group.size  # that a process gets; of slices, twice the bucket at most
+        self._is_direct = copies <= 2 or copies * self._width * group.size <= DIRECT
         self._nodes: list[Node] = []
         self._next = 0
         self._spare: list[Tensor] = []

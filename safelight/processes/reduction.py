@@ -10,7 +10,7 @@ from safelight.processes.buckets import Bucket, SumBucket, cut
 from safelight.processes.exact_sum import TreeBucket
 from safelight.processes.group import ProcessGroup
 
-LAG = 2  # buckets between what is sent and what is waited for, where a sum takes two messages
+LAG = 4  # buckets between what is sent and what is waited for, where a sum takes two messages: hides their latency
 
 
 class Reduction:

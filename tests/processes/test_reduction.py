@@ -157,8 +157,10 @@ def alone() -> Setup:
 def test_edges_are_small_and_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "EDGE", 10)
     monkeypatch.setattr(buckets, "MIDDLE", 100)
+    monkeypatch.setattr(buckets, "PARTS", 2)
     for sizes, expected in {
-        (4, 4, 4, 60, 60, 30, 5, 4): [[4, 4], [4, 60], [60, 30], [5, 4]],
+        (4, 4, 4, 60, 60, 30, 5, 4): [[4, 4], [4, 60], [60], [30], [5, 4]],
+        (4, 4, 4, 90, 60, 30, 5, 4): [[4, 4], [4, 90], [60, 30], [5, 4]],
         (3,): [[3]],
         (3, 200): [[3], [200]],
         (200, 3): [[200], [3]],
