@@ -134,7 +134,7 @@ class ReadNorms:
         if len(self._small) < FEW or kinds != {(torch.float32, True, False)}:
             return norms_of(tensors)
         found = np.empty(len(tensors), np.float32)
-        numbers = torch._C._nn.flatten_dense_tensors([tensors[place] for place in self._small]).numpy()
+        numbers = torch._utils._flatten_dense_tensors([tensors[place] for place in self._small]).numpy()
         with np.errstate(over="ignore", invalid="ignore"):
             numbers *= numbers
             found[self._small] = np.sqrt(np.add.reduceat(numbers, self._starts))
