@@ -96,7 +96,13 @@ class Batches:
     def _draw(self, step: int, start: int, stop: int, quarantined: frozenset[int]) -> np.ndarray:
         assert step >= 0, f"step {step}"
         assert 0 <= start <= stop <= self._batch_size, f"rows {start} to {stop} of {self._batch_size}"
-        positions = np.arange(step * self._batch_size + start, step * self._batch_size + stop)
+        first, last = step * self._batch_size + start, step * self._batch_size + stop
+        if len(self._groups) == 1 and not quarantined:
+            group = self._groups[0]
+            turn, offset = divmod(first, len(group))
+            if offset + last - first <= len(group):  # all of one pass, as nearly always
+                return group[self._order(0, turn)[offset : offset + last - first]]
+        positions = np.arange(first, last)
         groups, places = self._groups_of(positions)
         ids = np.empty(len(positions), np.int64)
         for number in np.unique(groups):

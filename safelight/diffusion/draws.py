@@ -5,6 +5,7 @@ Drawn on the CPU: a seeded CUDA draw differs between GPU models, a CPU draw does
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -26,8 +27,10 @@ def draw_times(
     return time_quantile(jitter)
 
 
+@functools.lru_cache(maxsize=8)
 def _interleaved(count: int) -> Tensor:
-    """0..count-1 in golden-ratio strides, so that any run of rows (one micro-batch) spans all noise levels."""
+    """0..count-1 in golden-ratio strides, so that any run of rows (one micro-batch) spans all noise levels. The same
+    tensor at every step: nobody writes to it."""
     stride = max(1, round(count * 0.6180339887))
     while math.gcd(stride, count) != 1:
         stride += 1

@@ -12,7 +12,7 @@ from safelight.config.tree import Optimizer
 from safelight.errors import UsageError
 from safelight.healing.healer import Healer, Rollback
 from safelight.healing.journal import Act
-from safelight.healing.step_settings import StepSettings
+from safelight.healing.step_settings import StepSettings, configured_precision
 from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.optimizer import warmup_steps
@@ -93,7 +93,7 @@ def undo(setup: Setup, folder: RunFolder, number: int) -> Act:
         raise UsageError("--undo rewrites a checkpoint, which no process has whole. Add --set train.weights=whole.")
     act = state.journal.undo(number, state.counters.step)
     if act.kind == "change-precision":  # the search for a scale begins anew
-        state.loss_scale = LossScale(setup.config.train.precision, setup.runtime.device)
+        state.loss_scale = LossScale(configured_precision(setup.config), setup.runtime.device)
     if setup.group.is_main:
         save_again(setup, folder)
     return act
