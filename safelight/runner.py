@@ -19,6 +19,7 @@ from safelight.data.summary import in_short, remarks, summary
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, RunFolderLost, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
+from safelight.observing.stage_pictures import after
 from safelight.pages.report.html import write_report
 from safelight.processes.restarts import note_failure
 from safelight.record.store import RecordWriter
@@ -29,6 +30,7 @@ from safelight.trained import Run
 from safelight.training.build import Setup, build, out_of_memory
 from safelight.training.loop import Trainer
 from safelight.training.preflight import Preflight, make_probe_runner, preflight
+from safelight.training.previews import cost_in_steps, preview_steps
 from safelight.training.runtime import busy_machine
 from safelight.training.step import seconds_per_step
 
@@ -50,8 +52,9 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         return Run(folder.path, setup.config, setup.state.counters.step)
     config, group = setup.config, setup.group
     load = os.getloadavg()[0]  # before our own threads add to it
+    pictures = after(preview_steps(config), setup.state.counters.step) * cost_in_steps(config)
     seconds = _seconds_per_step(setup)
-    terminal.first_screen(setup, folder, seconds)
+    terminal.first_screen(setup, folder, seconds, pictures)
     if on_start is not None and group.is_main:
         on_start(folder.path, terminal.say)
     hint = busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
@@ -74,9 +77,10 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         terminal.say("Checking images, network and a few trial steps before the first one …")
     found = _preflight(setup, folder, terminal) if group.is_main else None
     group.broadcast(lambda: None)  # the others begin once it has passed
-    probe_runner = (
-        make_probe_runner(setup, terminal.say, after_preflight=True) if group.is_main and not sharded else None
-    )
+    probe_runner = None
+    if group.is_main and not sharded:
+        replayed = [] if found is None else found.replayed(setup.state.counters.step)
+        probe_runner = make_probe_runner(setup, terminal.say, after_preflight=True, replayed=replayed)
     if probe_runner is not None and not config.model.compile:  # a hook would be compiled with it, and might change it
         probe_runner.attach()
     trainer = Trainer(setup, folder, terminal, probe_runner)

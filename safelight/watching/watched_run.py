@@ -38,7 +38,7 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say, self.steps = 0.0, True, say, steps
         self._place, self._is_gone = identity(self.folder.path), False
-        facts: dict[str, Any] = {"steps": steps} if steps is not None else {}
+        facts: dict[str, Any] = {} if steps is None else {"steps": steps}
         facts |= {"captured": True} if is_captured else {}
         before = self.folder.status() if step else {}
         facts["origin"] = before.get("origin") or origin(is_captured=is_captured)
@@ -65,20 +65,22 @@ class WatchedRun:
             self._open = False
             self.record.close()
             if identity(self.folder.path) != self._place and not self._is_gone:
-                self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it.")
+                self._say(f"The run folder {self.folder.path} was deleted or moved, and the record with it.")
             self.note(**{"status": "finished"} | facts)
 
     def _follow(self, step: int) -> None:
-        """A folder that is deleted, moved or replaced under the loop is made again where it can be, and the record
-        begins again in it. The loop goes on in any case."""
+        """Creates a run folder that was deleted, moved or replaced again where possible, with a new record. The loop
+        continues in any case."""
         if identity(self.folder.path) == self._place:
             return
         if not self._is_gone:
             self._is_gone = True
-            self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it. The loop goes on.")
+            self._say(
+                f"The run folder {self.folder.path} was deleted or moved, and the record with it. The loop continues."
+            )
         try:
             make_directories(self.folder.path)
-        except OSError:  # nothing can be written: tried again with the next sign of life
+        except OSError:  # nothing can be written: tried again with the next heartbeat
             return
         if identity(self.folder.path) is None:  # a file has its name
             return

@@ -17,7 +17,7 @@ import safelight
 from safelight.cli import main
 from safelight.config.tree import Optimizer
 from safelight.diagnosis.rules.conditioning import GUIDANCE_TOLERANCE
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
 from safelight.run import RunFolder
@@ -25,7 +25,7 @@ from safelight.start import resume, train
 from safelight.training import preflight as module
 from safelight.training.build import Setup
 from safelight.training.ema import EmaWeights
-from safelight.training.preflight import check_guidance, preflight
+from safelight.training.preflight import ON_COPIES, check_guidance, preflight
 from safelight.training.state import State
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -193,6 +193,19 @@ def test_with_and_without_preflight_the_bytes_are_the_same(
     assert fingerprints(checked) == fingerprints(unchecked)
 
 
+def test_what_the_preflight_replayed_is_what_the_steps_would_have_shown(
+    pairs: Callable[..., tuple[Path, Path]],
+) -> None:
+    """To the last bit: the first steps of a run are those of its preflight."""
+    found = []
+    for path in pairs():
+        with open_history(path / "record.sqlite") as history:
+            names = [name for name in history.signals() if name.startswith(ON_COPIES)]
+            found.append({name: [each.tolist() for each in history.raw(name)] for name in names})
+    assert {"check/replay/cosine", "check/update/error", "check/search/1", "check/response/time"} <= found[0].keys()
+    assert found[0] == found[1]
+
+
 def test_what_was_found_sound_is_in_the_record(pairs: Callable[..., tuple[Path, Path]]) -> None:
     checked, unchecked = pairs()
     with open_history(checked / "record.sqlite") as history:
@@ -244,10 +257,10 @@ def test_the_rate_is_tried_at_the_first_step_only() -> None:
 def corrupt_by_another_table(patch: pytest.MonkeyPatch) -> None:
     true = Objective.add_noise
 
-    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> NoisedBatch:
         made = true(objective, x0, noise, t)
         a = objective.signal_scale[t].square().view(-1, 1, 1, 1)
-        return Noised(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
+        return NoisedBatch(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
 
     patch.setattr(Objective, "add_noise", add_noise)
 
@@ -263,9 +276,9 @@ def freeze_the_average(patch: pytest.MonkeyPatch) -> None:
 def change_the_target(patch: pytest.MonkeyPatch) -> None:
     true = Objective.add_noise
 
-    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> NoisedBatch:
         made = true(objective, x0, noise, t)
-        return Noised(made.x_t, torch.randn_like(made.target), t)
+        return NoisedBatch(made.x_t, torch.randn_like(made.target), t)
 
     patch.setattr(Objective, "add_noise", add_noise)
 
@@ -273,7 +286,7 @@ def change_the_target(patch: pytest.MonkeyPatch) -> None:
 def turn_the_loss(patch: pytest.MonkeyPatch) -> None:
     true = Objective.loss
 
-    def loss(objective: Objective, answer: Tensor, noised: Noised) -> tuple[Tensor, Tensor]:
+    def loss(objective: Objective, answer: Tensor, noised: NoisedBatch) -> tuple[Tensor, Tensor]:
         plain, weighted = true(objective, answer, noised)
         return plain, -weighted
 

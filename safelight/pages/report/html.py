@@ -40,7 +40,8 @@ DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradien
          "probe/ema", "probe/held_raw", "probe/held_ema", "quality/distance", "quality/distance_error",
          "quality/real_distance", "quality/target_distance",
          "quality/coverage", "diversity/variance", "diversity/vendi", "copies/share", "speed/images", "speed/data_wait",
-         "system/memory", "skill/raw", "skill/ema", "skill/held", "skill/exact")  # fmt: skip
+         "system/memory", "skill/raw", "skill/ema", "skill/held", "skill/exact",
+         "skill/held_exact")  # fmt: skip
 PARTS = "gradient/part/"
 MOST_PARTS, MOST_EVIDENCE, MOST_OWN, MOST_REST = 64, 40, 24, 400
 

@@ -17,8 +17,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from safelight.errors import SafelightError
+from safelight.files import MAX_PICTURE_BYTES
 from safelight.pages.data.clock import clock
-from safelight.pages.data.gallery import MAX_PICTURE_BYTES, TYPES
+from safelight.pages.data.gallery import TYPES
 from safelight.pages.data.overview import open_run_history, overview, read_settings
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.data.run_list import compare_runs, entry, unread_entry
@@ -26,7 +27,7 @@ from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import heatmap, series
 from safelight.pages.server import parameters
-from safelight.pages.server.access import Guard, refuse
+from safelight.pages.server.access import AccessGuard, refuse
 from safelight.pages.server.live import Listener, LiveRuns
 from safelight.pages.server.openmetrics import CONTENT_TYPE, openmetrics
 from safelight.pages.server.run_cache import DiagnosisCache, RunCache
@@ -186,9 +187,9 @@ async def _report(request: Request, error: Exception) -> Response:
     return refuse(error.status_code, error.detail if ours else NOT_FOUND_TEXT)
 
 
-def make_app(roots: Sequence[Path], token: str | None, *, mark: str) -> Guard:
+def make_app(roots: Sequence[Path], token: str | None, *, mark: str) -> AccessGuard:
     """The application, behind its guard. `mark`: by which a dashboard is known again."""
     handlers = Handlers(roots, mark)
     app = Starlette(routes=handlers.routes(), exception_handlers={HTTPException: _report, SafelightError: _report})
     app.router.redirect_slashes = False
-    return Guard(app, token, handlers.live_runs.close)
+    return AccessGuard(app, token, handlers.live_runs.close)

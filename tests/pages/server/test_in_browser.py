@@ -516,16 +516,23 @@ def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, open_pag
 def test_a_wrong_target_of_a_watched_loop_is_on_its_page_while_it_runs(
     runs: Path, address: str, open_page: Open
 ) -> None:
+    """With `-s` it prints the seconds from before the first step."""
     page, wrong = open_page(f"{address}#/"), "declared to predict epsilon, but its target is v_prediction"
     program = Path(__file__).parents[2] / "support" / "v_target_loop.py"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, str(program), str(runs / "mistaken")], text=True, **pipes) as loop:
         assert loop.stdin is not None
+        assert loop.stdout is not None
         assert loop.stderr is not None
         try:
+            began = float(loop.stdout.readline())
             said = next(line for line in loop.stderr if "TAR001" in line)
+            printed = time.time()
             assert said.startswith("Error TAR001 target.other-type")
             page.locator(".run-row", has_text="mistaken").filter(has_text=wrong).wait_for()
+            print(
+                f"The finding: {printed - began:.1f} s until stderr, {time.time() - began:.1f} s until the list of runs"
+            )
             page.get_by_text("mistaken", exact=True).click()
             page.locator("p.verdict", has_text=wrong).wait_for()
             page.get_by_role("link", name="Findings").click()

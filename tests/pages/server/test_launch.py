@@ -16,7 +16,7 @@ from serving import PATIENCE, get, served, wait_for
 
 from safelight.pages.data.runs import describe
 from safelight.pages.server import launch
-from safelight.pages.server.address import Address
+from safelight.pages.server.address import ServerAddress
 
 
 class Screen:
@@ -73,9 +73,9 @@ def note(root: Path) -> dict:
 def test_the_training_goes_on_while_it_starts(tmp_path: Path, own_notes: Path, monkeypatch) -> None:
     go, told = threading.Event(), list[str]()
 
-    def find(root: Path) -> Address:
+    def find(root: Path) -> ServerAddress:
         assert go.wait(PATIENCE)
-        return Address("127.0.0.1", 1234)
+        return ServerAddress("127.0.0.1", 1234)
 
     monkeypatch.setattr(launch, "find_listening", find)
     thread = launch.start_beside(tmp_path / "runs" / "a", told.append)
@@ -132,7 +132,7 @@ def test_only_a_dashboard_of_ours_is_used_again(tmp_path: Path, own_notes: Path)
         path = launch.note_path(root)
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"host": "127.0.0.1", "port": port, "mark": "test"}))
-        assert launch.find_listening(root) == Address("127.0.0.1", port)
+        assert launch.find_listening(root) == ServerAddress("127.0.0.1", port)
         path.write_text(json.dumps({"host": "127.0.0.1", "port": port, "mark": "other"}))
         assert launch.find_listening(root) is None
     path.write_text(json.dumps({"host": "127.0.0.1", "port": port, "mark": "test"}))

@@ -81,7 +81,7 @@ const STATES = {
 };
 
 /**
- * The state in words, with how long ago the last sign of life was where that matters.
+ * The state in words, with how long ago the last heartbeat was where that matters.
  * @param {{state: string, status?: string | null}} run @param {number | null} age seconds since the last heartbeat
  */
 export function stateWords(run, age) {

@@ -63,7 +63,7 @@ export class Head {
     this._breathe();
   }
 
-  /** What changes by itself, without any news: how long ago the last sign of life was. */
+  /** What changes by itself, without any news: how long ago the last heartbeat was. */
   _breathe() {
     const { heartbeat } = this._run;
     const age = heartbeat ? Math.max(0, this._source.now() - heartbeat) : null;

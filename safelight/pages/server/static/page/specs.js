@@ -35,6 +35,7 @@ export function smallSpecs(fact) {
         { label: "no shape learnt", value: 0 },
         { label: "linear filter", value: 1 },
         { label: "floor (memorised)", signal: "skill/exact" },
+        { label: "training images alone, held out", signal: "skill/held_exact" },
       ],
       empty: "Appears with the first checkpoint.",
     },
