@@ -159,3 +159,29 @@ def test_the_production_loop_continues_where_it_was(run: Run, tmp_path: Path) ->
     whole, parted = (tmp_path / name / "step_00000006" / "model.safetensors" for name in ("whole", "parted"))
     assert whole.read_bytes() == parted.read_bytes()
     assert len((EXAMPLES / "production_loop.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda path: path.name)
+def test_a_notebook_runs_from_its_first_cell_to_its_last(run: Run, tmp_path: Path, path: Path) -> None:
+    """Cell by cell in one interpreter, with few steps; the last line of a cell is shown as a kernel shows it."""
+    cells = [each for each in json.loads(path.read_text(encoding="utf-8"))["cells"] if each["cell_type"] == "code"]
+    assert all(each["outputs"] == [] and each["execution_count"] is None for each in cells), "kept without its outputs"
+    script = tmp_path / "cells.py"
+    script.write_text("\n".join(as_a_kernel_runs("".join(each["source"])) for each in cells))
+    text = script.read_text()
+    assert "STEPS = 300" in text
+    script.write_text(text.replace("STEPS = 300", "STEPS = 4"))
+    run(tmp_path, str(script))
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    assert (tmp_path / "pipeline" / "model_index.json").is_file()
+    assert json.loads((tmp_path / "runs" / "hot" / "run.json").read_text())["status"] == "refused"
+
+
+def as_a_kernel_runs(cell: str) -> str:
+    """What stands in the last line of a cell is displayed: as HTML, where it can be."""
+    tree = ast.parse(cell)
+    if not isinstance(last := tree.body[-1], ast.Expr):
+        return cell
+    shown = ast.unparse(last)
+    before = "\n".join(ast.unparse(each) for each in tree.body[:-1])
+    return f"{before}\n_ = {shown}\nassert _ is None or getattr(_, '_repr_html_', lambda: repr(_))()"

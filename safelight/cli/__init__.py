@@ -95,6 +95,11 @@ def _choose(arguments: list[str]) -> int:
 
         print(f"safelight {__version__}")
         return 0
+    if arguments[0] == "--completion":
+        from safelight.cli.flags.completion import completion
+
+        print(completion("".join(arguments[1:2]), VERBS), end="")
+        return 0
     verb, rest = arguments[0], arguments[1:]
     if verb not in VERBS:
         from safelight.config.resolve import nearest
