@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from safelight.errors import RecordError
-from safelight.files import DISK, write_atomically
+from safelight.files import write_atomically
+from safelight.outputs import check_output, write_output
 from safelight.pages.data.bundle import bundle_script, bundle_style
 from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import find_pictures
@@ -44,11 +45,14 @@ PARTS = "gradient/part/"
 MOST_PARTS, MOST_EVIDENCE, MOST_OWN = 64, 40, 24
 
 
-def write_report(run: RunFolder, out: Path | None = None) -> int:
-    """Writes the report whole or not at all, into the run folder if not told where; returns its size in bytes."""
-    page = make_report(run)
-    write_atomically(out or run.report_page, page, run.disk if out is None else DISK)
-    return len(page)
+def write_report(run: RunFolder, out: Path | None = None) -> Path:
+    """Writes the report whole or not at all, into the run folder if not told where; returns where it is."""
+    if out is None:
+        write_atomically(run.report_page, make_report(run), run.disk)
+        return run.report_page
+    check_output(out, of_run=REPORT)
+    write_output(out, make_report(run), of_run=REPORT)
+    return out
 
 
 def make_report(run: RunFolder) -> bytes:
