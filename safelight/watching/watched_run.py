@@ -17,6 +17,7 @@ from safelight.observing.recorder import Recorder, open_record
 from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
+from safelight.watching.logged_values import LAST_STEP
 
 
 class WatchedRun:
@@ -32,6 +33,7 @@ class WatchedRun:
         loggers: str | Sequence[str] = (),
         is_captured: bool = False,
     ) -> None:
+        step, steps = whole("step", step), None if steps is None else whole("steps", steps)
         loggers = chosen_loggers(loggers)
         self.folder = _open_folder(run, step)
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
@@ -51,9 +53,7 @@ class WatchedRun:
             self.note(step=step)
 
     def write_report(self, out: str | Path | None = None) -> Path:
-        path = self.folder.report_page if out is None else Path(out)
-        write_report(self.folder, path)
-        return path
+        return write_report(self.folder, None if out is None else Path(out))
 
     def close(self, **facts: Any) -> None:
         if self._open:
@@ -102,9 +102,25 @@ def crashed(error: BaseException) -> dict[str, str]:
     return {"status": "crashed", "error": f"{type(error).__name__}: {error}"}
 
 
+def whole(name: str, value: Any) -> int:
+    """A number of updates."""
+    try:
+        if not isinstance(value, str) and value == int(value) and 0 <= value <= LAST_STEP:
+            return int(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise UsageError(f"{name} is {value!r:.60}. Use a whole number of updates from 0 on.")
+
+
+def _named(run: Any) -> Path:
+    if not isinstance(run, str | os.PathLike) or not os.fspath(run) or "\0" in str(run):
+        raise UsageError(f"run is {run!r:.60}. Name a folder, such as runs/mine, or leave it out.")
+    return Path(run)
+
+
 def _open_folder(run: str | Path | None, step: int) -> RunFolder:
-    folder = RunFolder(Path(run) if run is not None else free_name(Path("runs"), "watch"))
-    if step == 0 and folder.record.exists():
+    folder = RunFolder(free_name(Path("runs"), "watch") if run is None else _named(run))
+    if step == 0 and os.path.lexists(folder.record):
         raise UsageError(
             f"{folder.path} already holds a record. To continue it, say from where: watch(…, step=N). Or choose "
             "another run."
