@@ -20,6 +20,16 @@ def encode(facts: Mapping[str, Any]) -> str:
             return json.dumps({"text": _in_words(facts)})
 
 
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Of what is read from records: a number that is not finite is null, which every reader of JSON takes."""
+    separators = (",", ":") if indent is None else None
+    try:
+        return json.dumps(value, indent=indent, separators=separators, allow_nan=False)
+    except ValueError:
+        found = replace_nonfinite(value, lambda _: None)
+        return json.dumps(found, indent=indent, separators=separators, allow_nan=False)
+
+
 def _in_words(value: Any) -> str:
     for words in (str, repr):
         with suppress(Exception):

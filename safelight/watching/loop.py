@@ -39,7 +39,7 @@ from safelight.watching.ranks.joining import Calls, SilentWatch, join_as_first
 from safelight.watching.remarks import Remarks
 from safelight.watching.samples.previews import Previews
 from safelight.watching.watched_run import WatchedRun, crashed
-from safelight.words import first_line
+from safelight.words import first_line, short_path
 
 LONGEST_STEP = 1000  # micro-batches in one step
 FLUSH_SECONDS = 0.5  # seconds after which readings no longer wait for the next step
@@ -249,7 +249,7 @@ class Watch:
             atexit.unregister(self._at_exit)
         with suppress(Exception):  # a diagnosis that fails was reported
             if was_on:
-                self._say(f"Safelight: {self.verdict} More: safelight doctor {self.folder.path}")
+                self._say(f"Safelight: {self.verdict} More: safelight doctor {short_path(self.folder.path)}")
         self._hand_over()
 
     def __enter__(self) -> Watch:

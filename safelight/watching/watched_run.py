@@ -18,6 +18,7 @@ from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
 from safelight.watching.logged_values import LAST_STEP
+from safelight.words import short_path
 
 
 class WatchedRun:
@@ -60,7 +61,7 @@ class WatchedRun:
             self._open = False
             self.record.close()
             if identity(self.folder.path) != self._place and not self._is_gone:
-                self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it.")
+                self._say(f"The run folder {short_path(self.folder.path)} is gone, and what was recorded with it.")
             self.note(**{"status": "finished"} | facts)
 
     def _follow(self, step: int) -> None:
@@ -70,7 +71,9 @@ class WatchedRun:
             return
         if not self._is_gone:
             self._is_gone = True
-            self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it. The loop goes on.")
+            self._say(
+                f"The run folder {short_path(self.folder.path)} is gone, and what was recorded with it. The loop goes on."
+            )
         try:
             make_directories(self.folder.path)
         except OSError:  # nothing can be written: tried again with the next sign of life
@@ -80,7 +83,7 @@ class WatchedRun:
         self._place, self._is_gone = identity(self.folder.path), False
         self.record.begin_again(open_record(self.folder, step, self._say)[0])
         self.note(status="training", step=step, kind="watched", versions={"safelight": __version__})
-        self._say(f"The record begins again at step {step} in {self.folder.path}.")
+        self._say(f"The record begins again at step {step} in {short_path(self.folder.path)}.")
 
     def note(self, **facts: Any) -> None:
         """In run.json, as far as that can be written."""
@@ -119,17 +122,18 @@ def _named(run: Any) -> Path:
 
 
 def _open_folder(run: str | Path | None, step: int) -> RunFolder:
-    folder = RunFolder(free_name(Path("runs"), "watch") if run is None else _named(run))
+    named = free_name(Path("runs"), "watch") if run is None else _named(run)
+    folder = RunFolder(named.absolute())  # it stays where it is when the loop goes to another folder
     if step == 0 and os.path.lexists(folder.record):
         raise UsageError(
-            f"{folder.path} already holds a record. To continue it, say from where: watch(…, step=N). Or choose "
-            "another run."
+            f"{short_path(folder.path)} already holds a record. To continue it, say from where: watch(…, step=N). Or "
+            "choose another run."
         )
     try:
         make_directories(folder.path)
     except OSError as error:
         raise UsageError(
-            f"The run folder {folder.path} cannot be made: {error.strerror}. Choose another run."
+            f"The run folder {short_path(folder.path)} cannot be made: {error.strerror}. Choose another run."
         ) from error
     point_latest(folder)
     return folder

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from records import record
 
-from safelight.record.fact_encoding import encode, is_storable
+from safelight.record.fact_encoding import encode, is_storable, to_json
 
 
 def test_facts_are_json_that_any_tool_reads(tmp_path: Path) -> None:
@@ -71,3 +71,9 @@ def test_what_has_no_words_is_named_by_its_type() -> None:
 )
 def test_what_sqlite_takes(value: Any, is_taken: bool) -> None:
     assert is_storable(value) is is_taken
+
+
+def test_what_is_not_finite_is_null_for_every_reader() -> None:
+    found = to_json({"a": [1.5, math.nan, {"b": -math.inf}], "c": "ü"})
+    assert json.loads(found, parse_constant=pytest.fail) == {"a": [1.5, None, {"b": None}], "c": "ü"}
+    assert to_json([1, 2]) == "[1,2]"

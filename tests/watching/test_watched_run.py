@@ -139,3 +139,20 @@ def test_a_report_replaces_no_file_of_a_run(tmp_path: Path) -> None:
         run.write_report(tmp_path / "run" / "record.sqlite")
     assert (tmp_path / "run" / "record.sqlite").read_bytes() == before
     assert run.write_report(tmp_path / "mine.html").stat().st_size > 1000
+
+
+def test_a_loop_that_goes_to_another_folder_keeps_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.watching.watched_run.HEARTBEAT_SECONDS", 0.0)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    run = WatchedRun("run", 0, said.append)
+    run.record.add(0, {"loss/mean": 1.0})
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run.beat(1)
+    run.record.add(1, {"loss/mean": 1.0})
+    run.close(step=2)
+    assert said == []
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert len(read_signal(tmp_path / "run" / "record.sqlite", "loss/mean")) == 2
+    assert RunFolder(tmp_path / "run").status()["step"] == 2

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from safelight.pages.data.overview import open_run_history, overview
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.series import heatmap, series
 from safelight.pages.report.embedded_pictures import embed
+from safelight.record.fact_encoding import to_json
 from safelight.record.history import History
 from safelight.run import RunFolder
 from safelight.vocabulary import SKILL_AT_LEVEL
@@ -105,7 +105,7 @@ def render(report: dict[str, Any]) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     # "<" is never written inside the data: so no name of a run can end the element early.
-    data = json.dumps(report, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = to_json(report).replace("<", "\\u003c")
     name, verdict = html.escape(str(run["name"])), html.escape(str(run["verdict"]["sentence"]))
     return f"""<!doctype html>
 <html lang="en">
