@@ -17,6 +17,7 @@ from safelight.checkpoints.folder import place, steps
 from safelight.checkpoints.reader import load
 from safelight.checkpoints.snapshot import Loaded, environment
 from safelight.config import Config
+from safelight.config.check import check_ranges
 from safelight.config.epochs import has_epochs, in_steps
 from safelight.config.resolve import apply, flatten, nearest, resolve, to_dict, to_yaml
 from safelight.data.summary import summary
@@ -38,6 +39,7 @@ MAX_LISTED_LABELS = 30  # names of classes in an error
 def read_config(folder: RunFolder) -> Config:
     try:
         config = resolve(file=folder.config)
+        check_ranges(config)  # it may be anybody's: a number without end would be computed without end
     except UsageError as error:
         version = folder.status().get("versions", {}).get("safelight", "an unknown version")
         if version == __version__:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -19,27 +19,40 @@ OWN_NAMES = ("config.yaml", "run.json", "record.sqlite", "data.json", "model.jso
 BESIDE_RECORD = ("-wal", "-shm", "-journal")
 
 
-def check_output(path: Path, flag: str = "-o", *, of_run: str | None = None) -> Path:
+def check_output(
+    path: Path, flag: str = "-o", *, of_run: str | None = None, inputs: Iterable[Path | None] = ()
+) -> Path:
     """Where an output really goes; an error before the work and not after it. `of_run`: the name that this output has
-    in a run folder."""
+    in a run folder; `inputs`: what the command reads, which it does not replace."""
+    if "\0" in str(path):
+        raise UsageError(f"{path} is no name of a file. Choose another with {flag}.")
     _refuse_link_in_run(path, flag)
+    if is_device(path):
+        return path  # as it is named: /dev/stdout leads to a pipe that has no name of its own
     place = Path(os.path.realpath(path))
     if os.path.isdir(place):
         raise UsageError(f"{path} is a folder. Name a file with {flag}.")
-    if (run := _run_around(place)) is not None and not is_device(place):
+    if (run := _run_around(place)) is not None:
         _refuse_run_file(place, run, flag, of_run)
+    for each in inputs:
+        if each is not None and _is_of_input(place, each):
+            raise UsageError(f"{path} is what this command reads, and is not replaced. Name another file with {flag}.")
     return place
 
 
-def write_output(path: Path, content: bytes, *, of_run: str | None = None) -> None:
-    with open_output(path, of_run=of_run) as file:
+def write_output(
+    path: Path, content: bytes, flag: str = "-o", *, of_run: str | None = None, inputs: Iterable[Path | None] = ()
+) -> None:
+    with open_output(path, flag, of_run=of_run, inputs=inputs) as file:
         file.write(content)
 
 
 @contextmanager
-def open_output(path: Path, flag: str = "-o", *, of_run: str | None = None) -> Iterator[BinaryIO]:
+def open_output(
+    path: Path, flag: str = "-o", *, of_run: str | None = None, inputs: Iterable[Path | None] = ()
+) -> Iterator[BinaryIO]:
     """A file that takes the place of the old one when all of it is written; a device or pipe is written to in place."""
-    place = check_output(path, flag, of_run=of_run)
+    place = check_output(path, flag, of_run=of_run, inputs=inputs)
     try:
         if is_device(place):
             with os.fdopen(_open_device(place), "wb") as file:
@@ -74,6 +87,15 @@ def check_output_folder(path: Path) -> Path:
     if run is not None and (run == place or place.relative_to(run).parts[0] in (*INNER, *OWN_NAMES)):
         raise UsageError(f"{path} belongs to the run {run}. Name another folder with -o.")
     return place
+
+
+def _is_of_input(place: Path, given: Path) -> bool:
+    """Whether a file that is there is an input, or lies in a folder of inputs. What else lies in a run is the
+    user's."""
+    source = Path(os.path.realpath(os.path.expanduser(given)))
+    if not os.path.lexists(place) or not os.path.lexists(source):
+        return False
+    return os.path.samefile(place, source) or (place.is_relative_to(source) and not _is_run(source))
 
 
 def _refuse_link_in_run(path: Path, flag: str) -> None:

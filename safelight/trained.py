@@ -20,10 +20,9 @@ from safelight.files import MAX_PICTURE_BYTES
 from safelight.generate import Request, columns_for, generate
 from safelight.keys import derive_seed
 from safelight.opened import LoadedModel, find_label, load_model
-from safelight.outputs import check_output, write_output
 from safelight.pages.data.gallery import locate
 from safelight.pages.data.run_files import read_bytes
-from safelight.pages.report.html import REPORT, make_report, write_report
+from safelight.pages.report.html import write_report
 from safelight.pictures.grid import encode, grid, to_uint8
 from safelight.record.dump import choose_signals, describe
 from safelight.record.history import open_history
@@ -128,12 +127,7 @@ class Run:
     def report(self, out: str | Path | None = None) -> Path:
         """Writes the run into one HTML file, and returns its path."""
         folder = open_run(self.path)
-        if out is None:
-            write_report(folder)
-            return folder.report_page
-        check_output(Path(out), of_run=REPORT)
-        write_output(Path(out), make_report(folder), of_run=REPORT)
-        return Path(out)
+        return write_report(folder, None if out is None else Path(out))
 
     def show(self) -> None:
         """In a notebook the run with its newest samples; elsewhere the same in words."""

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 DIGITS = 4  # of a number in a finding: what a record holds is float32, exact to seven
 
@@ -82,6 +83,14 @@ def with_error(value: float, error: float) -> str:
     size = math.floor(math.log10(error))
     places = min(max(0, (error < 2 * 10.0**size) - size), 6)
     return f"{value:.{places}f} ± {error:.{places}f}"
+
+
+def short_path(path: Path) -> str:
+    """As a person would name it here: from the folder we are in, where it lies below."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (OSError, ValueError):  # elsewhere, or the folder that we are in is gone
+        return str(path)
 
 
 def lower_first(text: str) -> str:

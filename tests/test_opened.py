@@ -10,8 +10,8 @@ import pytest
 from safelight import opened
 from safelight.checkpoints.folder import place
 from safelight.checkpoints.writer import write
-from safelight.errors import CheckpointError
-from safelight.run import create_run
+from safelight.errors import CheckpointError, UsageError
+from safelight.run import RunFolder, create_run
 from torture.moments import QUICK, moment
 
 
@@ -43,3 +43,13 @@ def test_damage_is_still_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="No checkpoint of"):
         opened._choose_checkpoint(folder, None, said.append)
     assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["model: {layers: 1000000000}", "diffusion: {timesteps: 1000000000}", "model: {dropout: 5}"]
+)
+def test_settings_out_of_range_are_refused_before_anything_is_built(tmp_path: Path, line: str) -> None:
+    """Of a run that somebody sent: a U-Net of 10^9 layers would be built for ever."""
+    (tmp_path / "config.yaml").write_text(f"data: {{channels: 1, classes: 10}}\n{line}\n")
+    with pytest.raises(UsageError, match="must"):
+        opened.read_config(RunFolder(tmp_path))

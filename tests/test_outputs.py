@@ -88,6 +88,36 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
+def test_a_pipe_without_a_name_is_written_to(run: Path) -> None:
+    """As /dev/stdout, /dev/fd/N and the >(command) of a shell are."""
+    reader, writer = os.pipe()
+    write_output(Path(f"/proc/self/fd/{writer}"), b"new")
+    assert os.read(reader, 100) == b"new"
+    for end in (reader, writer):
+        os.close(end)
+
+
+def test_what_a_command_reads_is_not_replaced(run: Path, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    (images / "cats").mkdir(parents=True)
+    for name in ("cats/1.png", "set.zip"):
+        (images / name).write_bytes(b"old")
+    (tmp_path / "again").symlink_to(images)
+    for target, source in (("cats/1.png", images), ("set.zip", images / "set.zip"), ("cats/1.png", tmp_path / "again")):
+        for place in (images / target, tmp_path / "again" / target):
+            with pytest.raises(UsageError, match="is what this command reads"):
+                write_output(place, b"new", inputs=(None, source))
+        assert (images / target).read_bytes() == b"old"
+    write_output(images / "sheet.png", b"new", inputs=(images,))  # nothing is lost
+    write_output(run / "notes.txt", b"new", inputs=(run,))
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "\u3042" * 85, "\U0001d49c" * 63], ids=["letters", "three bytes", "four"])
+def test_a_name_may_be_as_long_as_the_disk_allows(tmp_path: Path, name: str) -> None:
+    write_output(tmp_path / name, b"new")
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [(name, b"new")]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError])
 def test_what_ends_early_leaves_the_old_one_alone(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "report.html"

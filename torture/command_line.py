@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,25 @@ def last_line(crash: Path) -> str:
     return f"{places[-1] if places else ''} {lines[-1]}"[-300:]
 
 
+def start_nothing(command: Sequence[str], environment: Mapping[str, str], **_: object) -> int:
+    """In the place of what starts python on a script: the same refusals, and no script."""
+    for word in (*command, *environment, *environment.values()):
+        if b"\0" in os.fsencode(word):
+            raise ValueError("embedded null byte")
+    return 0
+
+
 def stand_still() -> None:
     """Commands that would serve, fetch or open something for ever come back at once."""
     from safelight.evaluate.networks import fetch
     from safelight.pages.server import process
+    from safelight.watching.scripts import check, launch
 
     def refuse(*_: object, **__: object) -> None:
         raise Refusal("Nothing is fetched in a trial.")
 
     process.serve = lambda *_, **__: None
+    launch.run_inside = check.run_child = start_nothing  # type: ignore[assignment]
     fetch.get_inception = refuse
     sys.modules["webbrowser"] = None  # type: ignore[assignment]
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"

@@ -38,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["run"]:  # whose streams are the script's
         return _run_reporting_errors(lambda: _run_script(given[1:], owns_process), given)
     from safelight.printing import OutputLost, discard_output, printable_streams
+    from safelight.processes.interrupts import signals_as_interrupts
 
-    with printable_streams():
+    with printable_streams(), signals_as_interrupts():
         try:
             try:
                 return _run_reporting_errors(lambda: _choose(given), given)
@@ -66,10 +67,12 @@ def _run_reporting_errors(act: Callable[[], int], arguments: list[str]) -> int:
         # An error that every process finds is printed once on each machine.
         silent = error.reported or (error.reported is None and not _is_first_on_this_machine())
         return error.exit_code if silent else _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         print("Interrupted.", file=sys.stderr)
-        return 130
+        return getattr(interrupt, "exit_code", 130)
     except OSError as error:  # a full disk, a name too long: what no command expected
+        if error.strerror is not None and not error.filename and not _is_somewhere():
+            return _fail("The folder that this was started in is gone: change to another one.", 1)
         if error.strerror is not None:
             return _fail(f"{error.filename or 'A file'} cannot be used: {error.strerror}.", 1)
         return _crash(error, arguments)
@@ -77,6 +80,13 @@ def _run_reporting_errors(act: Callable[[], int], arguments: list[str]) -> int:
         return _fail("Out of memory. `safelight estimate` reports what fits.", 4)
     except Exception as error:
         return _crash(error, arguments)
+
+
+def _is_somewhere() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
 
 
 def _crash(error: Exception, arguments: list[str]) -> int:

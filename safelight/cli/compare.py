@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -36,7 +35,9 @@ class Command:
 
         found = compare(self.run, self.signal)
         if self.json:
-            print(json.dumps(found, indent=1, allow_nan=False))
+            from safelight.record.fact_encoding import to_json
+
+            print(to_json(found, indent=1))
         else:
             print_page(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
@@ -50,15 +51,16 @@ class Command:
         from safelight.outputs import check_output, write_output
         from safelight.pictures.grid import encode
 
+        inputs = (Path(config.data.source), self.config)
         if self.out is not None:
-            check_output(self.out)
+            check_output(self.out, inputs=inputs)
         terminal = Terminal()
         with terminal.bar("Preparing images") as advance:
             images = prepare(config.data, advance, terminal.say)
         found = summary(images, config.data)
         if self.out is not None:
             options.make_room(self.out.parent)
-            write_output(self.out, encode(contact_sheet(images, found)))
+            write_output(self.out, encode(contact_sheet(images, found)), inputs=inputs)
             terminal.say(f"Contact sheet: {self.out}")
         if self.json:
             print(json.dumps(found, indent=1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
@@ -69,10 +68,12 @@ class Command:
 
             write_output(self.out, encode(found.closest))
         if self.json:
+            from safelight.record.fact_encoding import to_json
+
             quality = found.quality
             facts = {"verdict": quality.sentence, "kind": quality.kind, "over_gaussian": quality.near}
             facts |= found.examination.to_json() | {"extractor": found.extractor.identity()}
-            print(json.dumps({"of": list(self.what)} | facts, indent=1, allow_nan=False))
+            print(to_json({"of": list(self.what)} | facts, indent=1))
         else:
             print_page(" against ".join(self.what), found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +54,7 @@ class Command:
 
     def run_command(self) -> None:
         from safelight.record.dump import choose_signals, describe
+        from safelight.record.fact_encoding import to_json
         from safelight.record.history import open_history
 
         if self.json and self.csv is not None:
@@ -71,7 +71,7 @@ class Command:
                 self._write_csv(history, names, span, points, smooth)
             elif self.json:
                 found = {name: describe(history, name, *span, points=points, recent=smooth) for name in names}
-                print(json.dumps({"run": str(self.run), "signals": found}, indent=1, allow_nan=False))
+                print(to_json({"run": str(self.run), "signals": found}, indent=1))
             else:
                 shown = names if self.all or self.signals else chosen(names)
                 print_page(str(self.run), history, shown, span, smooth)

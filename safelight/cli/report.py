@@ -19,15 +19,9 @@ class Command:
     """Where to write it; without it: report.html in the run folder."""
 
     def run_command(self) -> None:
-        from safelight.outputs import check_output, write_output
-        from safelight.pages.report.html import REPORT, make_report, write_report
+        from safelight.pages.report.html import write_report
         from safelight.run import open_recorded
 
         folder = open_recorded(self.run)
-        if self.out is None:
-            with options.writing(folder.report_page):
-                write_report(folder)
-        else:
-            check_output(self.out, of_run=REPORT)
-            write_output(self.out, make_report(folder), of_run=REPORT)
-        print(self.out or folder.report_page)
+        with options.writing(self.out or folder.report_page):
+            print(write_report(folder, self.out))

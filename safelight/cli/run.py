@@ -83,6 +83,7 @@ class Command(LintFlags):
 
         subject = subject_of(target)
         load_selection(self.select, self.ignore, subject.script)  # a wrong name is refused before the script runs
+        self.check_outputs(subject)
         report = check_script(
             given,
             target,

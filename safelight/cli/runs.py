@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -65,7 +64,9 @@ class Command:
         found = [entry(run) | {"path": str(run.path)} for run in find_runs(roots)]
         chosen = sorted((run for run in found if self.find is None or has_word(run, self.find)), key=ORDERS[order])
         if self.json:
-            print(json.dumps({"runs": chosen}, indent=1, allow_nan=False))
+            from safelight.record.fact_encoding import to_json
+
+            print(to_json({"runs": chosen}, indent=1))
         elif chosen:
             print_page(chosen)
         else:

@@ -60,7 +60,7 @@ class Command:
         if self.timelapse is not None:
             self._make_timelapse(self.timelapse)
             return
-        is_page = self.out.suffix.lower() == ".png" or is_device(self.out)
+        is_page = self.out.suffix.lower() == ".png" or is_device(self.out) or self.denoising is not None
         place = check_output(self.out) if is_page else check_output_folder(self.out)
         options.make_room(place.parent if is_page else place)  # before the work, not after it
         loaded = choose_model(self, self.run, self.device)
@@ -104,13 +104,14 @@ class Command:
     def _make_timelapse(self, stages: str) -> None:
         from safelight.config.resolve import convert
         from safelight.observing.stage_pictures import draw_timelapse
-        from safelight.outputs import write_output
+        from safelight.outputs import check_output, write_output
         from safelight.run import open_recorded
 
         folder, out = open_recorded(self.run), self.out
         out = Path("timelapse.gif") if out == Path("samples.png") else out
         if out.suffix.lower() != ".gif":
             raise UsageError(f"A timelapse is a GIF: -o {out.with_suffix('.gif')}")
+        check_output(out)
         steps = None if stages == "all" else [options.number("--timelapse", each) for each in stages.split(",")]
         fps = None if self.fps is None else convert("--fps", self.fps, float)
         with TemporaryDirectory() as place:

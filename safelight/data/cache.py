@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -41,6 +42,7 @@ from safelight.files import (
     try_to_remove,
     write_atomically,
 )
+from safelight.files.places import cache_home
 from safelight.words import printable
 
 VERSION = 1
@@ -56,9 +58,10 @@ Say = Callable[[str], None]
 def cache_root(data: Data, say: Say) -> Path:
     """Where caches lie; a folder for this process alone where the usual one cannot be written to."""
     chosen = data.cache or os.environ.get("SAFELIGHT_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    root = Path(os.path.expanduser(chosen)) if chosen else base / "safelight"
+    root = Path(os.path.expanduser(data.cache)) if data.cache else cache_home()
     try:
+        if root is None:
+            raise OSError(errno.ENOENT, "this user has no home folder")
         make_directories(root)
         if os.access(root, os.W_OK):
             return root
@@ -69,7 +72,8 @@ def cache_root(data: Data, say: Say) -> Path:
         raise DataError(f"The cache folder {root} cannot be used: {reason}. Choose another with --set data.cache=DIR")
     temporary = Path(tempfile.mkdtemp(prefix="safelight-"))
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    say(f"{root} cannot be used ({reason}): the images are prepared in {temporary}, for this run only.")
+    lost = root or "A cache folder"
+    say(f"{lost} cannot be used ({reason}): the images are prepared in {temporary}, for this run only.")
     return temporary
 
 

@@ -65,7 +65,8 @@ def replace_atomically(
 
 def temporary_name(path: Path) -> Path:
     """Beside `path`; nobody can know it before."""
-    return path.with_name(f"{TEMPORARY}{path.name[:200]}-{secrets.token_hex(8)}")
+    begin = os.fsencode(path.name)[:200].decode(errors="ignore")  # a name has room for 255 bytes, not characters
+    return path.with_name(f"{TEMPORARY}{begin}-{secrets.token_hex(8)}")
 
 
 def create_file(path: Path, disk: Disk = DISK) -> BinaryIO:
@@ -93,8 +94,11 @@ def make_directories(path: Path, disk: Disk = DISK) -> None:
         number = errno.ENOTDIR if os.path.lexists(path) else errno.ENOENT
         raise OSError(number, os.strerror(number), str(path))
     make_directories(path.parent, disk)
-    with contextlib.suppress(FileExistsError):
+    try:
         disk.make_directory(path)
+    except FileExistsError:
+        if not is_folder(path, disk):  # a file has the name, or a link that leads nowhere
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
     disk.sync_directory(path.parent)
 
 

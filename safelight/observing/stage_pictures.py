@@ -22,6 +22,7 @@ COMPARED_IMAGES, STRIP_IMAGES, STRIP_COLUMNS = 16, 6, 9
 MAX_KEPT_CALLS = 128  # calls that are kept of a sampler whose number of steps is not known
 KINDS = {"samples": "step", "denoising": "denoising", "raw_and_averaged": "raw_and_averaged"}  # in the record: files
 TIMELAPSE = "timelapse.gif"
+MIN_FPS, MAX_FPS = 0.01, 25.0
 
 
 def after(steps: Set[int], step: int) -> int:
@@ -154,8 +155,11 @@ def draw_timelapse(
             there = ", ".join(str(step) for step, _ in stages) or "none"
             raise UsageError(f"{folder} has no picture of step {min(missing)}. It has: {there}.")
         stages = [(step, picture) for step, picture in stages if step in wanted]
-    if fps is not None and not 0 < fps <= 25:
-        raise UsageError(f"fps is {fps:g}. Use a number above 0 and up to 25: browsers slow down what is faster.")
+    if fps is not None and not MIN_FPS <= fps <= MAX_FPS:
+        raise UsageError(
+            f"fps is {fps:g}. Use a number from {MIN_FPS:g} to {MAX_FPS:g}: browsers slow down what is faster, and "
+            "a GIF has no room for what is slower."
+        )
     if len(stages) > 1:
         seconds = 6.0 if fps is None else len(stages) / fps
         timelapse(stages, path, seconds=seconds, disk=disk if out is None else DISK)

@@ -29,6 +29,7 @@ MOST_PIXELS = 600  # longer side of a frame
 COLOURS = 240  # of the pictures; the rest are ink
 TRACK = (52, 46, 41)
 HOLD = 2.0  # seconds the last frame stays longer
+LONGEST_FRAME = 600_000  # ms; a GIF has room for 655,350
 FOOT = CAPTION_SIZE + 14
 
 
@@ -47,6 +48,7 @@ def timelapse(stages: Sequence[tuple[int, Path]], out: Path, *, seconds: float =
         _with_foot(image, step, last_step).quantize(palette=palette, dither=Image.Dither.NONE) for step, image in images
     ]
     each = max(40, round(seconds * 100 / len(frames)) * 10)  # browsers slow down anything under 20 ms
+    each = min(each, LONGEST_FRAME - round(HOLD * 1000))
     durations = [each] * (len(frames) - 1) + [each + round(HOLD * 1000)]
     moving: dict[str, Any] = {"save_all": True, "append_images": frames[1:], "duration": durations, "loop": 0}
     save_atomically(encode(frames[0], "GIF", **moving, optimize=False), out, disk)
@@ -62,8 +64,8 @@ def _read(path: Path, disk: Disk) -> Image.Image | None:
     try:
         with Image.open(io.BytesIO(read_plain(path, MAX_PICTURE_BYTES, disk)), formats=("PNG",)) as image:
             return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, CheckpointError):  # Pillow's words for missing, damaged and cut short
-        return None
+    except (OSError, SyntaxError, ValueError, CheckpointError, Image.DecompressionBombError):
+        return None  # missing, damaged, cut short, or of more pixels than any picture of ours
 
 
 def _frame_size(image: Image.Image) -> tuple[int, int]:

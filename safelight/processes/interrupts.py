@@ -1,4 +1,5 @@
-"""Signals that end a run: the first one makes the loop finish its step and save, the second ends the process."""
+"""Signals that end a run: the first one makes the loop finish its step and save, the second ends the process. Signals
+that end any other command: what it began is taken away."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -40,6 +43,42 @@ def seconds_of_grace(grace: float | None) -> float:
 def _is_ignored(os_signal: int) -> bool:
     """As `nohup` leaves SIGHUP: it stays so."""
     return signal.getsignal(os_signal) is signal.SIG_IGN
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal that would have ended the process before it could take away what it began."""
+
+    def __init__(self, os_signal: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + os_signal
+
+
+@contextmanager
+def signals_as_interrupts() -> Iterator[None]:
+    """While entered, stop signals do what Ctrl-C does; the second one ends the process. Handlers of others stay."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+    numbers = [each for each in STOP_SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
+
+    def stop(os_signal: int, _: FrameType | None) -> None:
+        _to_default(numbers)
+        if os.getpid() == owner:
+            raise Stopped(os_signal)
+        os.kill(os.getpid(), os_signal)  # a fork has no part in what its parent began
+
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        _to_default(numbers)
+
+
+def _to_default(numbers: list[int]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Interrupts:

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from safelight.files import Disk, status_of
+from safelight.errors import RecordError
+from safelight.files import DISK, Disk, status_of
 from safelight.files.database import require_plain
 from safelight.record.chunks import unpack
+from safelight.words import in_bytes
 
 MAX_VALUE_BYTES = 64 << 20  # bytes of one value that are ever read
+MAX_COPIED_BYTES = 8 << 30  # bytes; what is a hole in the file would be written as zeros
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
@@ -42,7 +45,13 @@ def _is_shared(path: Path, disk: Disk) -> bool:
 
 
 def _copied(path: Path, wal: Path) -> sqlite3.Connection:
+    size = os.path.getsize(path) + os.path.getsize(wal)
     with tempfile.TemporaryDirectory() as folder:
+        if size > min(MAX_COPIED_BYTES, (DISK.free(Path(folder)) or MAX_COPIED_BYTES) // 2):
+            raise RecordError(
+                f"{path} can be read only as a copy, and {in_bytes(size)} are too much for that: its -shm file has "
+                "other names, or its folder cannot be written. Copy the run to a disk of your own."
+            )
         for name in (path, wal):
             shutil.copy(name, folder)
         database = _connect(Path(folder) / path.name, "mode=ro")

@@ -17,7 +17,7 @@ import numpy as np
 from safelight.record.backlog import ReadingTable, group_by_signals, take
 from safelight.record.chunk_writer import ChunkWriter
 from safelight.record.database import forget_from, open_database, transaction
-from safelight.record.fact_encoding import encode
+from safelight.record.fact_encoding import encode, is_storable
 from safelight.record.restoration import Presence
 
 STORE_SECONDS = 0.4  # between two commits: with the time they take, a kill costs less than a second
@@ -66,7 +66,11 @@ class RecordWriter:
         self._note("picture VALUES (?, ?, ?, ?, ?)", kind, step, place.as_posix(), *size)
 
     def _note(self, what: str, *values: Any) -> None:
-        self._hand_over(self._statements, (f"INSERT OR REPLACE INTO {what}", values))
+        """What SQLite has no room for would cost all that is stored with it."""
+        if all(map(is_storable, values)):
+            self._hand_over(self._statements, (f"INSERT OR REPLACE INTO {what}", values))
+        else:
+            self._report(f"An entry of the record holds what it has no room for, and is left out: {values!r:.200}")
 
     def _hand_over(self, backlog: deque[Any], item: Any) -> None:
         waiting = len(backlog)

@@ -34,11 +34,12 @@ from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.inspection import Inspection, drawable
 from safelight.watching.leaning import Lean
 from safelight.watching.logged_values import LoggedValues
+from safelight.watching.passed_values import usable_loss, usable_tensors
 from safelight.watching.ranks.joining import Calls, SilentWatch, join_as_first
 from safelight.watching.remarks import Remarks
 from safelight.watching.samples.previews import Previews
 from safelight.watching.watched_run import WatchedRun, crashed
-from safelight.words import first_line
+from safelight.words import first_line, short_path
 
 LONGEST_STEP = 1000  # micro-batches in one step
 FLUSH_SECONDS = 0.5  # seconds after which readings no longer wait for the next step
@@ -179,7 +180,8 @@ class Watch:
     def image(self, name: str, images: Any, step: int | None = None) -> None:
         """Images of your own as a picture of the run: a tensor or an array, one or several; without `step`, of the
         updates so far. What cannot be drawn is reported, and costs the loop nothing."""
-        self._previews.image(name, images, self._updates if step is None else step)
+        if (place := self._logged.place(step, self._updates)) is not None:
+            self._previews.image(name, images, place)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Everything on one page, in one file: report.html in the run folder, or `out`. While the loop runs or after
@@ -190,6 +192,8 @@ class Watch:
         return self._run.write_report(out)
 
     def _add_passed(self, loss: Tensor | float | None, passed: dict[str, Tensor | None]) -> None:
+        loss = usable_loss(loss, self._remarks.once)
+        passed = usable_tensors(passed, self._remarks.once)
         if self._first is not None and not self._is_captured:
             self._first.see(passed["x0"], passed["noise"])
         seen = self._lean.take()
@@ -202,7 +206,7 @@ class Watch:
             self._remarks.once("no loss was passed, and none was seen: call watch.step(loss) after loss.backward().")
             return
         self._previews.see(passed["x0"], passed["x_t"])
-        self._observer.add_forward_pass(torch.as_tensor(loss).detach(), *passed.values())
+        self._observer.add_forward_pass(loss.detach(), *passed.values())
         self._add(self._observer.forward_passes[-1])
 
     def step_captured(self, seen: ForwardPass) -> None:
@@ -245,7 +249,7 @@ class Watch:
             atexit.unregister(self._at_exit)
         with suppress(Exception):  # a diagnosis that fails was reported
             if was_on:
-                self._say(f"Safelight: {self.verdict} More: safelight doctor {self.folder.path}")
+                self._say(f"Safelight: {self.verdict} More: safelight doctor {short_path(self.folder.path)}")
         self._hand_over()
 
     def __enter__(self) -> Watch:
@@ -387,6 +391,8 @@ class Watch:
             with self._lock:
                 act()
         except Exception as error:
+            with suppress(Exception):
+                self._read(at_last=True)  # what was measured before is kept
             self._on = False
             reason = first_line(error)
             self._say(

@@ -19,6 +19,8 @@ from safelight.pages.data.numbers import as_float
 from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
+from safelight.watching.logged_values import LAST_STEP
+from safelight.words import short_path
 
 
 class WatchedRun:
@@ -34,6 +36,7 @@ class WatchedRun:
         loggers: str | Sequence[str] = (),
         is_captured: bool = False,
     ) -> None:
+        step, steps = whole("step", step), None if steps is None else whole("steps", steps)
         loggers = chosen_loggers(loggers)
         self.folder = _open_folder(run, step)
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
@@ -66,16 +69,16 @@ class WatchedRun:
         return {"seconds": round(self._seconds_before + time.monotonic() - self._began, 3)}
 
     def write_report(self, out: str | Path | None = None) -> Path:
-        path = self.folder.report_page if out is None else Path(out)
-        write_report(self.folder, path)
-        return path
+        return write_report(self.folder, None if out is None else Path(out))
 
     def close(self, **facts: Any) -> None:
         if self._open:
             self._open = False
             self.record.close()
             if identity(self.folder.path) != self._place and not self._is_gone:
-                self._say(f"The run folder {self.folder.path} was deleted or moved, and the record with it.")
+                self._say(
+                    f"The run folder {short_path(self.folder.path)} was deleted or moved, and the record with it."
+                )
             self.note(**{"status": "finished"} | self._time_taken() | facts)
 
     def _follow(self, step: int) -> None:
@@ -86,7 +89,8 @@ class WatchedRun:
         if not self._is_gone:
             self._is_gone = True
             self._say(
-                f"The run folder {self.folder.path} was deleted or moved, and the record with it. The loop continues."
+                f"The run folder {short_path(self.folder.path)} was deleted or moved, and the record with it. "
+                "The loop continues."
             )
         try:
             make_directories(self.folder.path)
@@ -97,7 +101,7 @@ class WatchedRun:
         self._place, self._is_gone = identity(self.folder.path), False
         self.record.begin_again(open_record(self.folder, step, self._say)[0])
         self.note(status="training", step=step, kind="watched", versions={"safelight": __version__})
-        self._say(f"The record begins again at step {step} in {self.folder.path}.")
+        self._say(f"The record begins again at step {step} in {short_path(self.folder.path)}.")
 
     def note(self, **facts: Any) -> None:
         """In run.json, as far as that can be written."""
@@ -119,18 +123,35 @@ def crashed(error: BaseException) -> dict[str, str]:
     return {"status": "crashed", "error": f"{type(error).__name__}: {error}"}
 
 
+def whole(name: str, value: Any) -> int:
+    """A number of updates."""
+    try:
+        if not isinstance(value, str) and value == int(value) and 0 <= value <= LAST_STEP:
+            return int(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise UsageError(f"{name} is {value!r:.60}. Use a whole number of updates from 0 on.")
+
+
+def _named(run: Any) -> Path:
+    if not isinstance(run, str | os.PathLike) or not os.fspath(run) or "\0" in str(run):
+        raise UsageError(f"run is {run!r:.60}. Name a folder, such as runs/mine, or leave it out.")
+    return Path(run)
+
+
 def _open_folder(run: str | Path | None, step: int) -> RunFolder:
-    folder = RunFolder(Path(run) if run is not None else free_name(Path("runs"), "watch"))
-    if step == 0 and folder.record.exists():
+    named = free_name(Path("runs"), "watch") if run is None else _named(run)
+    folder = RunFolder(named.absolute())  # it stays where it is when the loop goes to another folder
+    if step == 0 and os.path.lexists(folder.record):
         raise UsageError(
-            f"{folder.path} already holds a record. To continue it, say from where: watch(…, step=N). Or choose "
-            "another run."
+            f"{short_path(folder.path)} already holds a record. To continue it, say from where: watch(…, step=N). Or "
+            "choose another run."
         )
     try:
         make_directories(folder.path)
     except OSError as error:
         raise UsageError(
-            f"The run folder {folder.path} cannot be made: {error.strerror}. Choose another run."
+            f"The run folder {short_path(folder.path)} cannot be made: {error.strerror}. Choose another run."
         ) from error
     point_latest(folder)
     return folder

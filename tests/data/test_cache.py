@@ -255,3 +255,13 @@ def test_damage_after_opening_is_found_when_read(top: Path) -> None:
     images.take(np.arange(row))
     with pytest.raises(DataError, match=f"Image {row} .*its checksum differs"):
         images.take(np.arange(row + 2))
+
+
+def test_a_user_without_a_home_has_a_cache_for_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "SAFELIGHT_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: {}["no such user"])
+    said: list[str] = []
+    root = cache.cache_root(Data(), said.append)
+    assert root.is_dir()
+    assert "no home folder" in said[0]

@@ -126,3 +126,13 @@ def test_reading_is_bounded_and_plain(tmp_path: Path) -> None:
         read_plain(path / "manifest.json", 5)
     with pytest.raises(Unreadable, match="Permission denied"):
         read_plain(path, 5, Forbidding())
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "link"])
+def test_a_folder_is_not_made_where_something_else_is(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "place"
+    {"file": place.touch, "pipe": lambda: os.mkfifo(place), "link": lambda: place.symlink_to("nowhere")}[kind]()
+    with pytest.raises(NotADirectoryError):
+        make_directories(place)
+    with pytest.raises(NotADirectoryError):
+        make_directories(place, Disk(tmp_path)) if kind != "link" else make_directories(place)

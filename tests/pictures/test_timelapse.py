@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oddities import bomb
 from PIL import Image
 
 from safelight.pictures.grid import BACKGROUND, BROKEN, MARGIN, grid, save_png
@@ -98,3 +99,15 @@ def test_many_large_and_unequal_stages_stay_modest(tmp_path: Path) -> None:
     assert len(heights) == 1
     assert widths == {MOST_PIXELS}
     assert out.stat().st_size < 1_000_000
+
+
+def test_a_picture_of_too_many_pixels_is_left_out(tmp_path: Path) -> None:
+    stages = [stage(tmp_path, 1, 0.1), (2, tmp_path / "step_00000002.png"), stage(tmp_path, 3, 1.0)]
+    stages[1][1].write_bytes(bomb(30_000, 30_000))
+    timelapse(stages, out := tmp_path / "timelapse.gif")
+    assert len(frames(out)) == 2
+
+
+def test_a_frame_lasts_no_longer_than_the_format_can_say(tmp_path: Path) -> None:
+    timelapse([stage(tmp_path, 1, 0.1), stage(tmp_path, 2, 0.5)], out := tmp_path / "timelapse.gif", seconds=1e9)
+    assert [duration for _, duration in frames(out)] == [598_000, 600_000]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from safelight.checkpoints.folder import steps
 from safelight.cli import main
 from safelight.errors import CheckpointError
 from safelight.files import Disk
-from safelight.processes.interrupts import Interrupts
+from safelight.processes.interrupts import Interrupts, signals_as_interrupts
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
 from safelight.training.step_reader import StepSummary
@@ -176,3 +178,39 @@ def test_nohup_stays() -> None:
     finally:
         signal.signal(signal.SIGHUP, before[signal.SIGHUP])
     assert {number: signal.getsignal(number) for number, _ in SIGNALS} == before
+
+
+BEGUN = """
+import os, signal, sys, tempfile
+from safelight import cli
+
+def begin(given):
+    with tempfile.TemporaryDirectory(dir="."):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        signal.pause()
+
+cli._choose = begin
+sys.exit(cli.main(["export"]))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1", "SIGINT"])
+def test_a_command_that_is_stopped_takes_away_what_it_began(tmp_path: Path, name: str) -> None:
+    number = getattr(signal, name)
+    done = subprocess.run(
+        [sys.executable, "-c", BEGUN, str(int(number))], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (128 + number, "Error: Interrupted.\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_that_is_ignored_or_handled_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_as_interrupts():
+            os.kill(os.getpid(), signal.SIGHUP)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGUSR1)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "the second one ends the process"
+    finally:
+        signal.signal(signal.SIGHUP, before)

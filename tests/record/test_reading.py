@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from records import write_steps
 
+from safelight.errors import RecordError
 from safelight.record import reading
 from safelight.record.history import open_history
 from safelight.record.reading import read_events, read_signal
@@ -56,3 +58,15 @@ def test_a_disk_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
         assert history.last("a") == (0, 1.0)
     if killed:
         record.close()
+
+
+def test_a_copy_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
+    """A shared -shm file forces a copy, and the record claims 4 TB."""
+    path = tmp_path / "record.sqlite"
+    write_steps(path, range(3))
+    (tmp_path / "record.sqlite-shm").touch()
+    os.link(tmp_path / "record.sqlite-shm", tmp_path / "another name")
+    (tmp_path / "record.sqlite-wal").write_bytes(b"x")
+    os.truncate(path, 1 << 42)
+    with pytest.raises(RecordError, match="too much"):
+        read_signal(path, "loss")

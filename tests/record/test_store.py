@@ -320,3 +320,20 @@ def test_a_writer_that_cannot_keep_up_says_what_it_left_out(tmp_path: Path, monk
     record.close()
     assert said == ["The record was too slow: 15 entries were left out."]
     assert len(read_signal(tmp_path / "record.sqlite", "a")) == 10
+
+
+def test_an_entry_without_room_takes_nothing_with_it(tmp_path: Path) -> None:
+    """One that SQLite refuses would roll back all that is stored with it."""
+    path, said = tmp_path / "record.sqlite", list[str]()
+    record = RecordWriter(path, from_step=0, say=said.append)
+    record.add(0, {"a": 1.0})
+    record.picture(1, "\ud800", Path("samples/x.png"), (1, 1))
+    record.event(2**70, "much", a=1)
+    record.finding(0, "ok", a=1)
+    record.close()
+    assert read_signal(path, "a") == [(0, 1.0)]
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM finding").fetchone() == (1,)
+    database.close()
+    assert sum("is left out" in words for words in said) == 2
+    assert not any("lost" in words for words in said)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from safelight.errors import UsageError
@@ -123,3 +126,50 @@ def test_the_time_of_a_loop_is_that_of_its_steps_over_all_resumes(
     run = opened(tmp_path / "other")
     run.close()
     assert "seconds" not in RunFolder(tmp_path / "other").status()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"run": 5}, "run is 5"), ({"run": ""}, "run is ''"), ({"run": "a\0b"}, "Name a folder"),
+     ({"run": "x" * 300}, "cannot be made: File name too long"), ({"run": "/dev/null"}, "cannot be made: Not a"),
+     ({"step": "x"}, "step is 'x'"), ({"step": -5}, "step is -5"), ({"step": 2**70}, "step is"),
+     ({"step": float("nan")}, "step is nan"), ({"steps": "x"}, "steps is 'x'"), ({"steps": -1}, "steps is -1"),
+     ({"loggers": 5}, "loggers is 5"), ({"loggers": ["jsonl", 5]}, "loggers is")],
+)  # fmt: skip
+def test_arguments_of_another_kind_are_refused_in_words(tmp_path: Path, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        WatchedRun(**{"run": tmp_path / "run", "step": 0, "say": print} | given)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_number_of_updates_may_come_from_anywhere(tmp_path: Path) -> None:
+    run = WatchedRun(tmp_path / "run", np.int64(3), print, steps=1e4)  # type: ignore[arg-type]
+    run.close()
+    assert RunFolder(tmp_path / "run").status()["steps"] == 10_000
+
+
+def test_a_report_replaces_no_file_of_a_run(tmp_path: Path) -> None:
+    run = opened(tmp_path / "run")
+    run.close()
+    before = (tmp_path / "run" / "record.sqlite").read_bytes()
+    with pytest.raises(UsageError, match="is a file of the run"):
+        run.write_report(tmp_path / "run" / "record.sqlite")
+    assert (tmp_path / "run" / "record.sqlite").read_bytes() == before
+    assert run.write_report(tmp_path / "mine.html").stat().st_size > 1000
+
+
+def test_a_loop_that_goes_to_another_folder_keeps_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.watching.watched_run.HEARTBEAT_SECONDS", 0.0)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    run = WatchedRun("run", 0, said.append)
+    run.record.add(0, {"loss/mean": 1.0})
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run.beat(1)
+    run.record.add(1, {"loss/mean": 1.0})
+    run.close(step=2)
+    assert said == []
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert len(read_signal(tmp_path / "run" / "record.sqlite", "loss/mean")) == 2
+    assert RunFolder(tmp_path / "run").status()["step"] == 2

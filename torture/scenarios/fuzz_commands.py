@@ -19,7 +19,8 @@ NUMBERS = ("0", "1", "2", "8", "-1", "1.5", "1e18", "1e39", "1e308", "1e999", "-
            "9223372036854775808", "18446744073709551616", "9" * 5000, "0x10", "1_000", "１２", "²", "5ep", "1e9ep",
            "best",
            "auto", "none", "1,2", "[1]", "true")  # fmt: skip
-WORDS = ("", " ", "-", "--", ".", "..", "/", "~", "x", "x" * 300, "x" * 70_000, "a\nb", "\x1b]52;c;aGk=\x07", "\u202ex",
+WORDS = ("a\0b", "script.py", "-m", "--check",
+         "", " ", "-", "--", ".", "..", "/", "~", "x", "x" * 300, "x" * 70_000, "a\nb", "\x1b]52;c;aGk=\x07", "\u202ex",
          "\udcff", "\ud800", "ü..x", "é", "%s%n", "{}", "$(touch canary)", "../../etc/passwd", "*", "a=b", "=",
          "--set",
          "[/bold]", "[red]", "<script>", "digits", "shapes", "run", "runs", "words.txt", "empty", "broken.yaml",
@@ -27,7 +28,7 @@ WORDS = ("", " ", "-", "--", ".", "..", "/", "~", "x", "x" * 300, "x" * 70_000, 
          "new/out", "cpu", "cuda", "cuda:99", "mps", "meta", "fp16", "bf16", "ddim", "euler", "lite0", "inception",
          "loss/mean", "LOS001", "nan", "get")  # fmt: skip
 SMALL = ["--no-time", *(f"--set={key}={value}" for key, value in TINY.items())]
-COMMANDS = [verb for verb in VERBS if verb != "run"]  # which becomes another program
+COMMANDS = list(VERBS)
 KEYS = (
     "train.steps",
     "data.image_size",
@@ -75,6 +76,7 @@ def open_reader(trial: Trial) -> Reader:
     train_tiny(Path("run"))
     Path("empty").mkdir(exist_ok=True)
     Path("words.txt").write_text("words")
+    Path("script.py").write_text("print('nothing is trained')")
     Path("broken.yaml").write_text("train: [")
     import safelight.start
     from safelight.config.check import check

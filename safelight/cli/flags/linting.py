@@ -53,12 +53,22 @@ class LintFlags:
     """List every rule: found, passed, or not looked at and why."""
     json: options.Json = False
 
+    def check_outputs(self, subject: LintTarget) -> None:
+        """Before the work and not after it."""
+        from safelight.outputs import check_output
+
+        if self.sarif == "-" and self.json:
+            raise UsageError("--sarif - and --json both print to stdout. Leave one out, or give --sarif a file.")
+        if self.sarif not in (None, "-"):
+            check_output(Path(self.sarif), "--sarif", inputs=(subject.script, Path(subject.name), self.baseline))
+        if self.write_baseline and self.baseline is not None:
+            check_output(self.baseline, "--baseline")
+
     def narrow(self, found: Diagnosis, subject: LintTarget) -> Diagnosis:
         """The findings that count and are new. Writes the baseline, if that was asked for."""
         from safelight.diagnosis.linting import baseline, selection
 
-        if self.sarif == "-" and self.json:
-            raise UsageError("--sarif - and --json both print to stdout. Leave one out, or give --sarif a file.")
+        self.check_outputs(subject)
         chosen = selection.load_selection(self.select, self.ignore, subject.script)
         kept = selection.apply(found, chosen)
         path = self.baseline or chosen.baseline
@@ -73,18 +83,14 @@ class LintFlags:
         if self.sarif is None:
             return False
         from safelight.diagnosis.linting.sarif import to_sarif
-        from safelight.files import write_atomically
+        from safelight.outputs import write_output
 
         text = json.dumps(to_sarif(found, subject.name, subject.line, compared=bool(self.baseline)), indent=1)
         if self.sarif == "-":
             print(text)
             return True
-        try:
-            write_atomically(Path(self.sarif), f"{text}\n".encode())
-        except OSError as error:
-            raise UsageError(
-                f"{self.sarif} cannot be written: {error.strerror}. Choose another with --sarif."
-            ) from error
+        inputs = (subject.script, Path(subject.name), self.baseline)
+        write_output(Path(self.sarif), f"{text}\n".encode(), "--sarif", inputs=inputs)
         return False
 
     def listed(self, found: Diagnosis) -> dict[str, Any]:

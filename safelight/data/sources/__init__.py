@@ -105,6 +105,8 @@ def not_found(source: str) -> str:
     here, candidates = os.path.dirname(os.path.expanduser(source)) or ".", [*KNOWN]
     with suppress(OSError, ValueError):
         candidates += [os.path.join(os.path.dirname(source), name) for name in os.listdir(here)]
+    if os.path.lexists(os.path.expanduser(source)):
+        return f"data.source is {source!r}, a pipe, a device or a link that leads nowhere. Give a file or a folder."
     near = difflib.get_close_matches(source, candidates, n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return (

@@ -49,10 +49,11 @@ def stored(path: Path) -> Arrays:
         shapes = np.array(open_mapped(path / SHAPES, np.dtype("<i4"), (count, 3), disk))
         labels = np.array(open_mapped(path / LABELS, np.dtype("<i4"), (count,), disk)) if names else None
         fingerprint = str(facts["fingerprint"])
-        whole = int(np.prod(shapes.astype(np.int64), axis=1).sum()) == (path / PIXELS).stat().st_size
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
+        fits = count > 0 and bool((shapes > 0).all()) and set(np.unique(shapes[:, 2])) <= {1, 3}
+        whole = fits and int(np.prod(shapes.astype(object), axis=1).sum()) == (path / PIXELS).stat().st_size
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, CheckpointError) as error:
         raise DataError(f"{path} is not as it was written. Remove it and pass the images again.") from error
-    if not whole or (labels is not None and len(labels) != count):
+    if not whole or (labels is not None and not bool(((labels >= 0) & (labels < len(names))).all())):
         raise DataError(f"{path} is not as it was written. Remove it and pass the images again.")
     return Arrays(fingerprint, count, names, lambda: _chunks(path / PIXELS, shapes, labels))
 

@@ -11,7 +11,8 @@ from typing import Any
 from safelight.diagnosis.doctor import Diagnosis
 from safelight.diagnosis.finding import ORDER, Finding
 from safelight.errors import UsageError
-from safelight.files import write_atomically
+from safelight.files.reading import read_anything
+from safelight.outputs import write_output
 
 VERSION = 1
 MAX_BASELINE_BYTES = 16 << 20  # bytes
@@ -21,14 +22,15 @@ Known = dict[tuple[str, str], str]
 
 def read_baseline(path: Path) -> Known:
     try:
-        if path.stat().st_size > MAX_BASELINE_BYTES:
+        content = read_anything(path, MAX_BASELINE_BYTES + 1)
+        if len(content) > MAX_BASELINE_BYTES:
             raise UsageError(f"{path} is too large for a baseline.")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(content)
     except OSError as error:
         raise UsageError(
             f"The baseline {path} cannot be read: {error.strerror}. Write one first, with --write-baseline."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"The baseline {path} is not JSON: {error}. Write it anew, with --write-baseline.") from error
     entries = found.get("findings") if isinstance(found, dict) else None
     if not isinstance(entries, list) or found.get("version") != VERSION or not all(map(_is_entry, entries)):
@@ -50,10 +52,7 @@ def write_baseline(path: Path, findings: Iterable[Finding], subject: str = "") -
     entries += [{"subject": subject, "code": f.code, "cause": f.cause, "severity": f.severity} for f in found.values()]
     entries.sort(key=lambda entry: (entry["subject"], entry["code"], entry["cause"]))
     content = json.dumps({"version": VERSION, "findings": entries}, indent=1) + "\n"
-    try:
-        write_atomically(path, content.encode())
-    except OSError as error:
-        raise UsageError(f"The baseline {path} cannot be written: {error.strerror}.") from error
+    write_output(path, content.encode(), "--baseline")
 
 
 def _old(path: Path) -> Known:

@@ -96,7 +96,7 @@ def _table_above(folder: Path) -> tuple[Path | None, dict[str, Any]]:
             continue
         try:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path} cannot be read: {error}") from error
         tools = found.get("tool")
         table = tools.get("safelight") if isinstance(tools, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -103,8 +104,8 @@ class RunReader:
 
     def _find(self, run: str) -> FoundRun:
         """By its name in the list, its id, or its path."""
-        found = find_runs(self.roots)
+        found, place = find_runs(self.roots), None if "\0" in run else os.path.realpath(run)
         for each in found:
-            if run in (each.name, each.id, str(each.path)) or Path(run).resolve() == each.path:
+            if run in (each.name, each.id, str(each.path)) or place == str(each.path):
                 return each
         raise UsageError(f"There is no run {run!r}{nearest(run, [each.name for each in found])} `list_runs` has them.")

@@ -15,6 +15,7 @@ from safelight.errors import UsageError
 from safelight.pages.notify.address import NotifyAddress, parse
 from safelight.pages.notify.messages import Message, RunMessages
 from safelight.run import RunFolder
+from safelight.words import print_to_stderr
 
 LOOK_SECONDS = 2.0  # as often as a run has a heartbeat
 WAITS = (2.0, 10.0, 60.0)  # seconds before each next attempt
@@ -54,7 +55,7 @@ def follow(
                     problem = send(message)
             if problem is not None and complaints < MAX_COMPLAINTS:
                 complaints += 1
-                print(f"A message was not sent: {problem}.", file=sys.stderr, flush=True)
+                print_to_stderr(f"A message was not sent: {problem}.")
         if messages.is_over:
             return
         sleep(LOOK_SECONDS)

@@ -6,14 +6,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from safelight.errors import RecordError
-from safelight.files import DISK, write_atomically
+from safelight.files import write_atomically
+from safelight.outputs import check_output, write_output
 from safelight.pages.data.bundle import bundle_script, bundle_style
 from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import find_pictures
@@ -21,6 +21,7 @@ from safelight.pages.data.overview import open_run_history, overview
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.series import heatmap, series
 from safelight.pages.report.embedded_pictures import embed
+from safelight.record.fact_encoding import to_json
 from safelight.record.history import History
 from safelight.run import RunFolder
 from safelight.vocabulary import SKILL_AT_LEVEL
@@ -46,11 +47,14 @@ PARTS = "gradient/part/"
 MOST_PARTS, MOST_EVIDENCE, MOST_OWN, MOST_REST = 64, 40, 24, 400
 
 
-def write_report(run: RunFolder, out: Path | None = None) -> int:
-    """Writes the report whole or not at all, into the run folder if not told where; returns its size in bytes."""
-    page = make_report(run)
-    write_atomically(out or run.report_page, page, run.disk if out is None else DISK)
-    return len(page)
+def write_report(run: RunFolder, out: Path | None = None) -> Path:
+    """Writes the report whole or not at all, into the run folder if not told where; returns where it is."""
+    if out is None:
+        write_atomically(run.report_page, make_report(run), run.disk)
+        return run.report_page
+    check_output(out, of_run=REPORT)
+    write_output(out, make_report(run), of_run=REPORT)
+    return out
 
 
 def make_report(run: RunFolder) -> bytes:
@@ -108,7 +112,7 @@ def render(report: dict[str, Any]) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     # "<" is never written inside the data: so no name of a run can end the element early.
-    data = json.dumps(report, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = to_json(report).replace("<", "\\u003c")
     name, verdict = html.escape(str(run["name"])), html.escape(str(run["verdict"]["sentence"]))
     return f"""<!doctype html>
 <html lang="en">

@@ -32,6 +32,7 @@ from safelight.pages.server.live import Listener, LiveRuns
 from safelight.pages.server.openmetrics import CONTENT_TYPE, openmetrics
 from safelight.pages.server.run_cache import DiagnosisCache, RunCache
 from safelight.pages.server.statics import File, read_page, read_static
+from safelight.record.fact_encoding import to_json
 
 FOREVER = "private, max-age=31536000, immutable"
 NOT_FOUND_TEXT = "There is nothing at this address."
@@ -173,7 +174,7 @@ def _file(found: File | None, request: Request) -> Response:
 
 
 def _encode(content: Any) -> bytes:
-    return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    return to_json(content).encode()
 
 
 def _json(content: bytes) -> Response:

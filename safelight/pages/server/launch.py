@@ -17,6 +17,7 @@ from pathlib import Path
 import safelight
 from safelight.errors import CheckpointError
 from safelight.files import Disk, make_directories, read_plain, write_atomically
+from safelight.files.places import cache_home
 from safelight.pages.data.runs import describe
 from safelight.pages.server.address import ServerAddress, tunnel
 
@@ -62,8 +63,10 @@ def _start_and_report(run: Path, say: Callable[[str], None]) -> None:
 
 def find_listening(root: Path) -> ServerAddress | None:
     """A dashboard for this folder that answers."""
+    if (path := note_path(root)) is None:
+        return None
     try:
-        note = json.loads(read_plain(note_path(root), LARGEST_NOTE))
+        note = json.loads(read_plain(path, LARGEST_NOTE))
         address = ServerAddress(str(note["host"]), int(note["port"]))
     except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         return None
@@ -126,8 +129,6 @@ def keep_note(roots: Sequence[Path], address: ServerAddress) -> Iterator[str]:
                 disk.unlink(path)
 
 
-def note_path(root: Path) -> Path:
-    chosen = os.environ.get("SAFELIGHT_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = Path(chosen).expanduser() if chosen else base / "safelight"
-    return home / "dashboards" / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]}.json"
+def note_path(root: Path) -> Path | None:
+    home = cache_home()
+    return home and home / "dashboards" / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]}.json"

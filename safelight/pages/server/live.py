@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from safelight.pages.data.run_state import RunStatus, read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import delta, newer
 from safelight.pages.server.run_cache import DiagnosisCache, signature
+from safelight.record.fact_encoding import to_json
 from safelight.record.history import History
 
 POLL_SECONDS, BEAT_SECONDS, STATUS_SECONDS, VERDICT_SECONDS = 0.1, 10.0, 5.0, 20.0
@@ -52,7 +52,7 @@ class Listener:
 def frame(event: str, content: dict[str, Any], cursor: int | None = None) -> bytes:
     """As EventSource reads it; JSON has no line breaks, so nothing in it can end the frame."""
     head = f"event: {event}\n" + (f"id: {cursor}\n" if cursor is not None else "")
-    return f"{head}data: {json.dumps(content, separators=(',', ':'), allow_nan=False)}\n\n".encode()
+    return f"{head}data: {to_json(content)}\n\n".encode()
 
 
 class LiveRun:

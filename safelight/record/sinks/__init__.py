@@ -17,7 +17,10 @@ LOGGERS = ("tensorboard", "wandb", "jsonl")
 
 def chosen_loggers(given: str | Iterable[str] | None) -> tuple[str, ...]:
     """By their names, as a list or separated by commas."""
-    names = given.split(",") if isinstance(given, str) else given or ()
+    names = given.split(",") if isinstance(given, str) else () if given is None else given
+    names = tuple(names) if isinstance(names, Iterable) else (names,)
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"loggers is {given!r:.60}. Use {', '.join(LOGGERS)}, in a list or with commas between.")
     found = tuple(name.strip() for name in names if name.strip())
     if strangers := set(found) - set(LOGGERS):
         raise UsageError(f"There is no logger {min(strangers)!r}. Use {', '.join(LOGGERS)}.")

@@ -24,7 +24,7 @@ from safelight.watching.samples.sample_grid import SampleGrid
 from safelight.watching.samples.sample_measures import COUNT, SampleMeasures
 from safelight.watching.samples.sampled_images import as_batch
 from safelight.watching.watched_run import WatchedRun
-from safelight.words import first_line
+from safelight.words import first_line, printable
 
 MAX_TIME_SHARE = 0.02  # of the time, that pictures may take where nobody says how often they are drawn
 MIN_PICTURE_SECONDS = 0.02  # seconds that a picture takes at least
@@ -33,6 +33,7 @@ LAST_PICTURE_SECONDS = 0.5  # that the last one may take in any case
 FIRST_STAGE, STAGE_GROWTH = 16, 1.25
 FAILURES = 3  # after which no more pictures are tried
 BATCH = 64
+LONGEST_SLUG = 150  # bytes
 
 
 class Previews:
@@ -102,7 +103,7 @@ class Previews:
     def image(self, name: str, images: Any, step: int) -> None:
         """Images of the loop's own, as they are now."""
         failures = self._failures
-        self._attempt("The picture", self._save_image, str(name), images, step)
+        self._attempt("The picture", self._save_image, name, images, step)
         self._failures = failures  # of samples none failed
 
     @property
@@ -193,8 +194,14 @@ class Previews:
 
     # --- pictures of the loop's own -------------------------------------------------------------------------------
 
-    def _save_image(self, name: str, images: Any, step: int) -> None:
-        slug = "".join(letter if letter.isalnum() else "_" for letter in name)[:60] or "image"
+    def _save_image(self, name: Any, images: Any, step: int) -> None:
+        name = printable(str(name))
+        slug = (
+            "".join(letter if letter.isalnum() else "_" for letter in name)[:60]
+            .encode()[:LONGEST_SLUG]
+            .decode(errors="ignore")
+            or "image"
+        )
         path = picture_path(self._folder.samples, step, f"own_{slug}")
         save_png(grid(to_uint8(as_batch(images))), path, self._folder.disk)
         self._record.picture(step, name[:100], path)

@@ -51,6 +51,8 @@ class SampledImages:
 def as_batch(images: Any) -> Tensor:
     """The same of any number of images: one, several, grey ones without channels."""
     found = _tensor_of(images)
+    if not found.dim() or not found.numel():
+        raise UsageError(f"Expected one or several images, came {list(found.shape)}.")
     if found.dim() == 2:
         found = found[None, None]
     elif found.dim() == 3:

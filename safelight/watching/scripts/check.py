@@ -17,6 +17,7 @@ from safelight.watching.scripts.launch import (
     environment_for,
     is_switched_off,
     refuse_options,
+    refuse_target,
 )
 from safelight.watching.scripts.notes import Notes
 from safelight.watching.scripts.report import ScriptReport, report_on
@@ -36,6 +37,7 @@ def check_script(
     if is_switched_off():
         raise PreflightError("SAFELIGHT is off, so nothing was checked.")
     refuse_options(options)
+    refuse_target(target)
     command = command_for(target, owns_process=owns_process)
     with tempfile.TemporaryDirectory(prefix="safelight-check-") as room:
         run, handover = options.run or str(Path(room) / "run"), Path(room) / "notes.json"

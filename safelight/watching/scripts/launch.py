@@ -45,6 +45,8 @@ def environment_for(options: Options) -> dict[str, str]:
     """Python looks for `sitecustomize` along PYTHONPATH before it runs anything; ours puts both back."""
     found = {name: value for name, value in os.environ.items() if name != "SAFELIGHT_PYTHONPATH"}
     before = os.environ.get("PYTHONPATH")
+    if options.run is not None:  # a script may go to another folder before it trains
+        options = options._replace(run=os.path.abspath(options.run))
     found["SAFELIGHT_RUN"] = json.dumps(options._asdict())
     if before is not None:
         found["SAFELIGHT_PYTHONPATH"] = before
@@ -94,6 +96,7 @@ def run_inside(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def run_script(options: Options, target: Sequence[str], *, owns_process: bool) -> int:
     """Does not return where the process is ours: python goes on in it."""
+    refuse_target(target)
     command = command_for(target, owns_process=owns_process)
     if is_switched_off():
         environment = dict(os.environ)
@@ -105,6 +108,12 @@ def run_script(options: Options, target: Sequence[str], *, owns_process: bool) -
     return become(command, environment) if owns_process else run_inside(command, environment)
 
 
+def refuse_target(target: Sequence[str]) -> None:
+    """What no system can start."""
+    if any("\0" in word for word in target):
+        raise UsageError("The script or one of its arguments holds a NUL byte, which no program can be started with.")
+
+
 def refuse_options(options: Options) -> None:
     """Before the script starts, not after it has read its data."""
     if options.run is not None:
@@ -112,7 +121,11 @@ def refuse_options(options: Options) -> None:
 
         from safelight.run import RunFolder
 
-        if RunFolder(Path(options.run)).record.exists():
+        if not options.run.strip() or "\0" in options.run:
+            raise UsageError(f"--run is {options.run!r}, which is no name of a folder.")
+        if os.path.lexists(options.run) and not os.path.isdir(options.run):
+            raise UsageError(f"--run is {options.run}, which is not a folder. Choose another.")
+        if os.path.lexists(RunFolder(Path(options.run)).record):
             raise UsageError(f"{options.run} already holds a record. Choose another --run.")
     if options.loggers:
         from safelight.record.sinks import chosen_loggers

@@ -22,7 +22,7 @@ from safelight.vocabulary import GRADIENT_NORM, LEARNING_RATE, LOSS
 from safelight.watching.check_readings import rows_of_readings
 from safelight.watching.check_report import Row, lines_of_findings, lines_of_rows, state_of, with_findings
 from safelight.watching.scripts.notes import Notes
-from safelight.words import lower_first
+from safelight.words import lower_first, printable_lines
 
 FINE, UNKNOWN, FOUND = 0, 3, 5
 WIDTH = 110
@@ -138,7 +138,10 @@ class ScriptReport:
         }
 
     def words(self, *, quiet: bool = False, every_rule: bool = False) -> str:
-        """`every_rule`: on a line of its own."""
+        """`every_rule`: on a line of its own. Names of classes and parameters may hold anything."""
+        return printable_lines(self._words(quiet=quiet, every_rule=every_rule))
+
+    def _words(self, *, quiet: bool, every_rule: bool) -> str:
         if self.diagnosis is None:
             failed = f" The script left with exit code {self.code}." if self.has_failed else ""
             return f"{self.target}: {lower_first(self.verdict)}{failed}"

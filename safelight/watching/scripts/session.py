@@ -19,6 +19,7 @@ from safelight.watching.scripts.launch import Options
 from safelight.watching.scripts.notes import Ending, Notes
 from safelight.watching.scripts.tracebacks import hide_frames
 from safelight.watching.watched_run import crashed
+from safelight.words import one_line, short_path
 
 MAX_STOPS = 3  # times that a script which goes on is stopped
 GRACE = 60.0  # seconds that a stopped script has for its own leaving
@@ -82,7 +83,7 @@ class ScriptSession:
             return
         self._said.append(text)
         if not self._options.quiet and self._options.handover is None:
-            self._write(text)
+            self._write(one_line(text))
 
     def _before_update(self, *_: Any) -> None:
         """An update after the last one: the script caught what should have ended it."""
@@ -113,7 +114,7 @@ class ScriptSession:
         self._announced = True
         for line in self._captured.recognised():
             self._say(line)
-        self._say(f"the page: safelight dashboard {self._captured.folder}")
+        self._say(f"the page: safelight dashboard {short_path(self._captured.folder)}")
 
     def _wait_for_end(self) -> None:
         """A script may do much when it is stopped, or wait for ever in another thread: it has a while for that."""

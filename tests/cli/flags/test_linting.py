@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,22 @@ def test_a_model_fails_only_on_what_counts_and_is_new(
     assert main([*command, "--baseline", "known.json", "--write-baseline"]) == 0
     assert "1 finding of the baseline is still there" in capsys.readouterr().out
     assert main(["doctor", "--module", "noted_model:make", "--select", "SCH"]) == 0
+
+
+@pytest.mark.parametrize("flag", ["--sarif", "--baseline"])
+def test_an_output_replaces_nothing_but_itself(log: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path("run")
+    (run / "checkpoints").mkdir(parents=True)
+    for name in ("config.yaml", "record.sqlite", "checkpoints/model.safetensors"):
+        (run / name).write_bytes(b"old")
+    Path("link").symlink_to("run/config.yaml")
+    os.mkfifo("pipe")
+    own = [] if flag == "--sarif" else ["--write-baseline"]
+    for place in ("run/config.yaml", "run/record.sqlite", "run/checkpoints/model.safetensors", "link", "pipe", "run"):
+        assert main(["doctor", log, flag, place, *own]) == 2, place
+    assert {path.read_bytes() for path in run.rglob("*") if path.is_file()} == {b"old"}
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+    before = Path(log).read_bytes()
+    assert main(["doctor", log, flag, log, *own]) == 2
+    assert Path(log).read_bytes() == before
+    assert "Traceback" not in capsys.readouterr().err

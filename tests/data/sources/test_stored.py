@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from safelight.data.sources import not_found
-from safelight.data.sources.stored import FACTS, LABELS, PIXELS, is_stored, store, stored
+from safelight.data.sources.stored import FACTS, LABELS, PIXELS, SHAPES, is_stored, store, stored
 from safelight.errors import DataError
 
 SMALL, LARGE = np.arange(12, dtype=np.uint8).reshape(2, 2, 3), np.zeros((4, 3, 1), np.uint8)
@@ -35,3 +37,31 @@ def test_damage_is_told(name: str, tmp_path: Path) -> None:
 
 def test_a_place_that_is_gone_is_told() -> None:
     assert "Pass the same images again: safelight.resume(run, data=…)" in not_found("cache/images-0123.own")
+
+
+@pytest.mark.parametrize(
+    ("facts", "shapes", "labels"),
+    [
+        ({}, [[0, 4, 3], [2, 2, 3]], [0, 0]),
+        ({}, [[-2, -2, 3]], [0]),
+        ({}, [[2, 2, 7]], [0]),
+        ({}, [[2, 2, 3]], [77]),
+        ({}, [[2, 2, 3]], [-9]),
+        ({"count": 0}, [], []),
+        ({"count": float("inf")}, [[2, 2, 3]], [0]),
+        ({"count": -1}, [[2, 2, 3]], [0]),
+    ],
+)
+def test_what_nobody_stored_is_refused(
+    facts: dict[str, Any], shapes: list[list[int]], labels: list[int], tmp_path: Path
+) -> None:
+    """Sizes, channels and labels that no image has; sizes of files are right."""
+    path = tmp_path / "forged.own"
+    path.mkdir()
+    facts = {"count": len(shapes), "class_names": ["a"], "fingerprint": "f"} | facts
+    (path / FACTS).write_text(json.dumps(facts))
+    (path / SHAPES).write_bytes(np.array(shapes, "<i4").tobytes())
+    (path / LABELS).write_bytes(np.array(labels, "<i4").tobytes())
+    (path / PIXELS).write_bytes(bytes(sum(h * w * c for h, w, c in shapes)))
+    with pytest.raises(DataError, match="is not as it was written"):
+        stored(path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -41,12 +43,32 @@ def test_scripts_have_their_own(tmp_path: Path) -> None:
     assert len(found.findings) == 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2, "findings": []}', '{"version": 1, "findings": [3]}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[" * 100_000, "\ufeff{}", "[]", "{}", '{"version": 2, "findings": []}', '{"version": 1, "findings": [3]}'],
+)
 def test_a_wrong_file_ends_in_words(tmp_path: Path, text: str) -> None:
     path = tmp_path / "known.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="--write-baseline"):
         read_baseline(path)
+
+
+def test_a_pipe_and_a_file_of_a_run_stay_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safelight.files.reading.PATIENCE", 0.01)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").touch()
+    (tmp_path / "link").symlink_to("known.json")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_baseline(pipe)
+    for place in (pipe, tmp_path / "run" / "checkpoints" / "known.json"):
+        with pytest.raises(UsageError, match=r"nobody reads|is a file of the run"):
+            write_baseline(place, [finding("lr.jump")])
+    write_baseline(tmp_path / "link", [finding("lr.jump")])
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert (tmp_path / "link").is_symlink()
+    assert read_baseline(tmp_path / "known.json")
 
 
 def test_a_missing_file_and_folder(tmp_path: Path) -> None:

@@ -128,3 +128,9 @@ def test_comments(tmp_path: Path, source: str, names: tuple[str, ...]) -> None:
     script = tmp_path / "train.py"
     script.write_text(source)
     assert comments_in(script) == names
+
+
+def test_a_project_file_that_is_nested_without_end_ends_in_words(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.safelight]\nselect = " + "[" * 50_000)
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_selection(start=tmp_path)

@@ -67,6 +67,7 @@ def test_words(reader: RunReader) -> None:
         ("read_run", ["soud"], "Did you mean 'sound'?"),
         ("read_run", ["../outside0/secret"], "There is no run"),
         ("read_run", ["/etc"], "There is no run"),
+        ("read_run", ["a\0b"], "There is no run"),
         ("diagnose", ["secret"], "There is no run"),
         ("read_metrics", ["sound", ["loss/men"]], "no signal"),
         ("read_metrics", ["sound", [], 10**9], "points at once"),

@@ -61,3 +61,12 @@ def test_what_does_not_arrive_is_tried_again(
     assert calls[-1] == "ended"
     assert waited[: tries - 1] == list(WAITS[: tries - 1])
     assert capsys.readouterr().err.count("A message was not sent: example.org answered 503.") == lost
+
+
+def test_what_a_server_answers_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = build_run(tmp_path / "run")
+    set_status(run, status="finished", heartbeat=2e9)
+    follow(RunMessages(RunFolder(run), lambda: True), lambda _: "h answered 500 \x1b]52;c;aGk=\x07", lambda _: None)
+    printed = capsys.readouterr().err
+    assert "\\x1b]52;c;aGk=\\x07" in printed
+    assert "\x1b" not in printed

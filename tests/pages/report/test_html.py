@@ -33,11 +33,18 @@ def test_nothing_in_a_run_ends_the_data_early(tmp_path: Path) -> None:
     assert "</script>" in data_of(page)["run"]["config"]["data.source"]
 
 
+def test_what_is_not_finite_ends_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules and charts compute with whatever an untrusted record holds."""
+    monkeypatch.setattr("safelight.pages.report.html.clock", lambda *_: {"step": [1], "time": [float("nan")]})
+    page = write_report(RunFolder(build_run(tmp_path / "run")), tmp_path / "report.html").read_text(encoding="utf-8")
+    assert data_of(page)["clock"] == {"step": [1], "time": [None]}
+
+
 @pytest.mark.parametrize("missing", ["record.sqlite", "data.json", "config.yaml", "samples"])
 def test_a_run_that_lacks_something_still_has_a_report(tmp_path: Path, missing: str) -> None:
     run = build_run(tmp_path / "run")
     (run / missing).rename(tmp_path / "away")
-    assert write_report(RunFolder(run), tmp_path / "report.html") < MAX_REPORT_BYTES
+    assert write_report(RunFolder(run), tmp_path / "report.html").stat().st_size < MAX_REPORT_BYTES
 
 
 def test_training_leaves_a_report(trained_run: Path) -> None:

@@ -15,7 +15,10 @@ from pathlib import Path
 import pytest
 from awkward_scripts import FACTS, SCRIPTS, Script
 
+from safelight.errors import UsageError
 from safelight.watching.scripts import launch
+from safelight.watching.scripts.check import check_script
+from safelight.watching.scripts.launch import Options, run_script
 
 ROOT = Path(__file__).parents[3]
 OURS = "Safelight"
@@ -162,3 +165,22 @@ def test_an_isolated_python_is_refused_in_words(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-I", "-c", hook, "run", "a.py"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "-I, -E or -S" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("run", "target", "words"),
+    [
+        (None, ["a\0b"], "NUL"), (None, ["t.py", "a\0b"], "NUL"), ("", ["t.py"], "--run is ''"),
+        ("a\0b", ["t.py"], "no name of a folder"), ("t.py", ["t.py"], "not a folder"),
+        ("/dev/null", ["t.py"], "not a folder"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_started_is_refused_before_the_script(
+    run: str | None, target: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").write_text("raise SystemExit('it ran')")
+    with pytest.raises(UsageError, match=words):
+        run_script(Options(run=run), target, owns_process=False)
+    with pytest.raises(UsageError, match=words):
+        check_script(Options(run=run), target, owns_process=False)

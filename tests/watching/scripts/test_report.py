@@ -137,3 +137,12 @@ def test_rules_on_what_was_not_recognised_did_not_look(unknown: Unknown, for001:
     assert (states["TAR001"].state, states["TAR001"].reason) == ("not looked at", unknown.reason)
     assert (states["FOR001"].state, states["TAR010"].state) == (for001, "passed")
     assert left.looked == sum(line.state == "passed" for line in states.values()) < len(RULES)
+
+
+@pytest.mark.parametrize("every_rule", [True, False])
+def test_names_of_a_script_steer_no_terminal(every_rule: bool) -> None:
+    notes = Notes(20, "stopped", ("N\x1b]52;c;aGk=\x07: 3 of 3 parameters.",), ("Safelight's watch: \x1b]0;x\x07",))
+    for found in (diagnosis("error"), None):
+        words = ScriptReport("\x1b]52;c", notes, 0, found).words(every_rule=every_rule)
+        assert "\x1b" not in words
+        assert "\\x1b]52;c" in words
