@@ -172,7 +172,10 @@ class _Given:
         self.frozen = next((each.frozen for each in of if each.frozen is not None), None)
 
     def is_pure(self, size: int) -> bool:
-        return all(each.is_pure for each in self.of if each.tensor.dim() > 1 and each.tensor.numel() * 2 > size)
+        """Whether of all that is not small in it; images that are padded are small in the result, and all of it."""
+        wide = [each for each in self.of if each.tensor.dim() > 1]
+        size = min(size, max((each.tensor.numel() for each in wide), default=size))
+        return all(each.is_pure for each in wide if each.tensor.numel() * 2 > size)
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

@@ -119,6 +119,18 @@ def drawn(draw: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tens
     return loss
 
 
+def padded_at_random(model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
+    """An augmentation whose margins are drawn, and are tensors: as EDM's, the images are a small part of the result."""
+    left, right, up, down = (torch.randn(4).abs() + 4).ceil().to(torch.int32)
+    wide_images = F.pad(x0.repeat(1, 1, 2, 2), [left, right, up, down], mode="reflect")  # pyright: ignore[reportArgumentType]
+    return exploding_x0(model, wide_images[:, :, 3:11, 3:11].contiguous(), y)
+
+
+def exploding_x0(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+    sigma = sigmas(len(x0))
+    return F.mse_loss(model(x0 + torch.randn_like(x0) * sigma, sigma.flatten()), x0)
+
+
 def with_noise(noise_of: Callable[[Tensor], Tensor], *, limit: float = 100.0) -> Callable[..., Tensor]:
     """DDPM on larger images, with noise that is made in another way, or x_t that is cut off."""
 

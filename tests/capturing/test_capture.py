@@ -99,6 +99,8 @@ LOOPS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "masked": (of(loops.masked), f"{DDPM}, target noise, whole timesteps"),
     "labelled": (of(loops.labelled, lambda: loops.Net(labelled=True)), f"{DDPM}, target noise, whole timesteps"),
     "half": (of(loops.half), f"{DDPM}, target noise, whole timesteps"),
+    "images that are padded by draws": (
+        of(loops.padded_at_random), "a variance-exploding process, target x0, t = sigma"),
     "noise of numpy": (of(loops.with_noise(loops.of_numpy)), f"{DDPM}, target noise, whole timesteps"),
     "one draw before the loop": (
         of(loops.with_noise(lambda _: loops.ONE_DRAW)), f"{DDPM}, target noise, whole timesteps"),

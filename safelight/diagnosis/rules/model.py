@@ -181,7 +181,7 @@ RULES = (
         fix="Initialise with the usual gain; let the last layer begin at zero.",
         needs=(checks.LOSS_MSE, checks.LOSS_ZERO_MSE),
         detect=init_gain,
-        explained_by="scale. data.nonfinite forward.noise-not-normal",
+        explained_by="scale. data.nonfinite forward.noise-not-normal timesteps.scaled",
     ),
     error_rule(
         "MOD004",
@@ -219,7 +219,7 @@ RULES = (
             lambda silent, sunk: f"In one layer {np.fmax(silent, sunk):.0%} of the units are 0 for every sample.",
             "a zero output layer: units before it are not 0",
         ),
-        explained_by="model.zero-init scale.",
+        explained_by="model.zero-init scale. timesteps.scaled",
     ),
     warning_rule(
         "MOD006",
@@ -260,6 +260,7 @@ RULES = (
         fix="Pass timesteps from 0 to 999 to a sinusoidal embedding; multiply those in [0, 1] by 1,000.",
         needs=(checks.NETWORK_TIME_COLLISION,),
         detect=embedding_collapsed,
+        explained_by="timesteps.scaled",
     ),
     error_rule(
         "MOD009",

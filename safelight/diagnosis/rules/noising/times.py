@@ -95,7 +95,6 @@ RULES = (
             lambda factor: not 0.01 < abs(factor) < 20_000,
             "The network is told {:.4g} times the share of noise: times are multiplied by 1,000 twice, or divided.",
         ),
-        explained_by="model.embedding",
     ),
     warning_rule(
         "TIM009",
