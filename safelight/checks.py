@@ -171,7 +171,7 @@ FORWARD_INNER_SCALE = Check(
 TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
 TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
 TARGET_OF_SCHEDULER = Check(
-    "target/of_scheduler", "prediction_type of the scheduler whose table the loop reads: its place in PREDICTIONS."
+    "target/of_scheduler", "The prediction_type of the scheduler whose table the loop reads: its place in PREDICTIONS."
 )
 TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}
 TARGET_COSINE = {kind: Check(f"target/{kind}_cosine", f"Cosine of the target with {kind}.") for kind in PREDICTIONS}
@@ -247,6 +247,8 @@ CONDITIONS_CONSTANT = Check("conditions/constant", "Share of them that are the s
 CONDITIONS_GAIN = Check("conditions/gain", "How much larger the error is with the conditions of other samples.")
 CONDITIONS_GAIN_ERROR = Check("conditions/gain_error", "Standard error of that.")
 CONDITIONS_ERROR = Check("conditions/error", "The error with their own conditions.")
+# By the beginning of its name: what is measured on copies of the weights.
+MEASURED_ON_COPIES = ("replay/", "update/", "search/", "labels/", "response/", CONDITIONS_GAIN, CONDITIONS_ERROR)
 STREAM_RECENT_KINDS = Check("stream/recent_kinds", "Number of different labels that the network was shown recently.")
 STREAM_RECENT_HIGHEST = Check("stream/recent_highest", "Highest label that the network was shown recently.")
 STREAM_SHOWN_KINDS = Check("stream/shown_kinds", "Number of different labels that the network was shown.")

@@ -34,7 +34,7 @@ LAYERS = [
     ["opened", "changes"],
     ["assessment"],
     ["trained"],
-    ["rescue"],
+    ["rescue", "smaller_network"],
     ["runner"],
     ["start"],
     ["requirements", "handbook"],

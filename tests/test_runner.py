@@ -18,7 +18,7 @@ from safelight.data.prepare import open_images
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
 from safelight.run import RunFolder
-from safelight.runner import smaller_network
+from safelight.smaller_network import smaller_network
 from safelight.start import resume, train
 from safelight.training.build import build, infer_data_settings
 

@@ -150,10 +150,11 @@ def _complete(
     if alphas is None and t is not None and t.is_floating_point():  # the network is told t / T
         for lookup in reversed(trace.lookups):
             places = lookup.places.reshape(-1)
-            if lookup.order < call.order and len(places) == len(form) and _follows(places, _level(mixing)):
-                if (alphas := table_of(trace, call, places, mixing, row)) is not None:
-                    t = places
-                    break
+            if lookup.order >= call.order or len(places) != len(form) or not _follows(places, _level(mixing)):
+                continue
+            if (alphas := table_of(trace, call, places, mixing, row)) is not None:
+                t = places
+                break
     passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
     return ExplainedMicroBatch(
         passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,

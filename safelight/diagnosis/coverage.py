@@ -70,6 +70,8 @@ PASSED_FOR_SIGNALS = {
 }
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
 ORDER = (*STEP_ORDER, "optimizer=", "process=", "prediction=", "ema=", "data=", "sampler=", "held_out=")
+# What a capture reads in the place of something that is passed.
+SEEN_INSTEAD = (name_of(checks.TARGET_OF_SCHEDULER), name_of(checks.MIXTURE_ROW))
 LOOKS_AT_EMA = "looks at the EMA"
 COUNTED = {
     LOSS.name: "losses",
@@ -153,7 +155,7 @@ def _arguments(names: Sequence[str], recorded: Set[str], recorded_rows: Set[tupl
     an argument."""
     found: list[str] = []
     passed = _passed(recorded, recorded_rows)
-    for name in names:
+    for name in [each for each in names if each not in SEEN_INSTEAD] or names:
         if name in PASSED_FOR_SIGNALS:
             found += PASSED_FOR_SIGNALS[name].split()
             break

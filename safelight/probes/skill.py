@@ -26,7 +26,6 @@ from safelight.probes.noising import measure_noising
 from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import LookSchedule
 from safelight.probes.random_state import kept_random_state
-from safelight.vocabulary import SKILL_EXACT, SKILL_FLOOR
 from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
 from safelight.yardstick.held_out import HeldOutSamples, hold_out
@@ -34,7 +33,6 @@ from safelight.yardstick.skill import Yardstick
 
 MAX_COLLECTING_UPDATES = 64  # updates after which the images that were seen have to be enough
 MIN_IMAGES = 32  # images
-FLOORS = (SKILL_FLOOR.name, SKILL_EXACT.name)
 FORWARD_COST = 1 / 3  # of a step that also has a backward pass
 
 
@@ -285,11 +283,10 @@ class SkillProbe:
                 named = zip(trainable_parameters(model), averages, strict=True)
                 averaged = weights | {name: each.to(own) for (name, own), each in named}
             fixed = self._losses_of_both(prepared.samples, prepared.extras, weights, averaged)
-            found = prepared.samples.skills(prepared.yardstick, *fixed)
+            found = prepared.samples.skills(prepared.yardstick, *fixed, has_floor=not prepared.extras)
             if (held_out := prepared.held_out) is not None:
                 found |= held_out.measure(fixed, self._losses_of_both(held_out.samples, {}, weights, averaged))
-        # What else the model is given, such as labels, the exact denoiser does not know: for it there is no floor.
-        return {name: each for name, each in found.items() if not (prepared.extras and name in FLOORS)}
+        return found
 
     def _losses_of_both(
         self,

@@ -45,7 +45,7 @@ def _is_ignored(os_signal: int) -> bool:
     return signal.getsignal(os_signal) is signal.SIG_IGN
 
 
-class Stopped(KeyboardInterrupt):
+class SignalStop(KeyboardInterrupt):
     """A signal that would have ended the process before it could take away what it began."""
 
     def __init__(self, os_signal: int) -> None:
@@ -65,7 +65,7 @@ def signals_as_interrupts() -> Iterator[None]:
     def stop(os_signal: int, _: FrameType | None) -> None:
         _to_default(numbers)
         if os.getpid() == owner:
-            raise Stopped(os_signal)
+            raise SignalStop(os_signal)
         os.kill(os.getpid(), os_signal)  # a fork has no part in what its parent began
 
     for number in numbers:

@@ -102,8 +102,7 @@ class PicturesAndEvaluations:
             else:
                 self._session.attempt("The picture", draw)
             if drawn and self._group.is_main:
-                self._session.attempt("The picture", self._paint, drawn[0])
-                self._seconds = time.perf_counter() - begun - drawn[0].seconds_beyond
+                self._session.attempt("The picture", self._paint, drawn[0], begun)
                 self._session.attempt("The measurement of the samples", self._look, drawn[0], ended, evaluating)
         if self._group.broadcast(lambda: bool(drawn)) and evaluating:
             self._reader.read()  # a run that must stop stops here, and not inside what may fail
@@ -122,7 +121,8 @@ class PicturesAndEvaluations:
         if ended and not evaluating:
             self._check.evaluate_shortly(samples, after=step, trained=self._session.seconds()[0], always=True)
 
-    def _paint(self, drawn: Drawn) -> None:
+    def _paint(self, drawn: Drawn, begun: float) -> None:
+        """`begun`: when it began to be drawn."""
         step = self._step
         self._saving.refuse_without_room()
         found = save_preview(drawn, self._config, self._folder, step)
@@ -131,6 +131,7 @@ class PicturesAndEvaluations:
             self._record.picture(step, kind, path)
         if self._record.has_loggers and not self._setup.is_sharded:  # else this process has only a part of each weight
             self._session.attempt("A histogram", self._send_histograms)
+        self._seconds = time.perf_counter() - begun - drawn.seconds_beyond
 
     def _send_histograms(self) -> None:
         weights = [parameter for _, parameter in trainable_parameters(self._state.model)]

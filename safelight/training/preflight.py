@@ -35,9 +35,8 @@ from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
 TRIED_STEPS = 20  # of the sampler
-# What the probes measure on copies of the weights: the first steps of a run are those of its preflight
-ON_COPIES = tuple(f"{CHECK.name}/{name}" for name in ("replay/", "update/", "search/", "labels/", "response/",
-                                                     checks.CONDITIONS_GAIN, checks.CONDITIONS_ERROR))  # fmt: skip
+# The first steps of a run are those of its preflight, and need not be measured again.
+ON_COPIES = tuple(f"{CHECK.name}/{name}" for name in checks.MEASURED_ON_COPIES)
 STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "trial"))
 
 

@@ -33,8 +33,7 @@ from safelight.watching.foreign import ema_of_trained, is_compiled, per_sample
 from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.inspection import Inspection, drawable
 from safelight.watching.leaning import Lean
-from safelight.watching.logged_values import LoggedValues
-from safelight.watching.passed_values import usable_loss, usable_tensors
+from safelight.watching.loop_values import LoggedValues, usable_loss, usable_tensors
 from safelight.watching.ranks.joining import Calls, SilentWatch, join_as_first
 from safelight.watching.remarks import Remarks
 from safelight.watching.samples.previews import Previews

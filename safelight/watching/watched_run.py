@@ -19,7 +19,7 @@ from safelight.pages.data.numbers import as_float
 from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
-from safelight.watching.logged_values import LAST_STEP
+from safelight.watching.loop_values import LAST_STEP
 from safelight.words import short_path
 
 

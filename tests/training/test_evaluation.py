@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -270,10 +271,20 @@ def test_pictures_of_the_closest_pairs(whole: tuple[Path, Quiet]) -> None:
             assert image.size == (picture.width, picture.height)
 
 
+@pytest.mark.parametrize(("seconds", "is_said"), [(4.0, False), (70.0, True)])
+def test_what_an_evaluation_will_take_is_said_before_it(seconds: float, is_said: bool) -> None:
+    said: list[str] = []
+    evaluator: Any = SimpleNamespace(
+        _group=SimpleNamespace(is_main=True), price=lambda: seconds, _say=said.append, _config=tiny(),
+        _state=SimpleNamespace(counters=SimpleNamespace(step=4)),
+    )  # fmt: skip
+    Evaluator.announce(evaluator)
+    assert [text.partition(", which takes about ")[2].startswith("70 s") for text in said] == [True] * is_said
+
+
 def test_the_screen_is_told_in_one_line_each(whole: tuple[Path, Quiet]) -> None:
     said = [text for text in whole[1].said if text.startswith("Step ")]
     lines = [text for text in said if "evaluating" not in text]
-    assert "evaluating" in said[0], "what the first one will take"
     assert [line.split(":")[0] for line in lines] == ["Step 4", "Step 8", "Step 12"]
     assert all("FD-fields " in line and "(N = 64, real images " in line for line in lines)
     assert "better than" not in lines[0]

@@ -13,7 +13,7 @@ from torch import nn
 import safelight
 from safelight.record.reading import read_events, read_signal
 from safelight.watching.loop import Watch
-from safelight.watching.passed_values import usable_loss, usable_tensors
+from safelight.watching.loop_values import usable_loss, usable_tensors
 
 ODD: dict[str, Any] = {
     "word": "x", "object": object(), "dict": {"loss": 1.0}, "meta": torch.tensor(1.0, device="meta"),

@@ -54,7 +54,7 @@ def test_both_sets_have_the_same_noise_and_times(count: int) -> None:
     assert len(np.unique(held_out.ids)) == min(count, len(fixed))
     losses = torch.ones(len(fixed))
     found = held_out.measure((losses, None), (2 * losses + 0.1 * torch.rand(len(fixed), generator=drawn), None))
-    assert found.keys() - {"skill/held"} == {"probe/raw", "probe/held_raw", "probe/held_gap"}
+    assert found.keys() - {"skill/held", "skill/held_exact"} == {"probe/raw", "probe/held_raw", "probe/held_gap"}
     assert found["probe/held_gap"] > 10
     both = held_out.measure((losses, losses), (losses, losses))
     assert both.keys() - found.keys() == {"probe/ema", "probe/held_ema"}

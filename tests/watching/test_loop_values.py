@@ -14,7 +14,7 @@ from torch import nn
 
 import safelight
 from safelight.record.reading import read_signal
-from safelight.watching.logged_values import MAX_NAMES, LoggedValues
+from safelight.watching.loop_values import MAX_NAMES, LoggedValues
 
 
 class Odd(dict[str, float]):
