@@ -38,7 +38,10 @@ def test_a_loss_is_any_number_or_several(loss: Any, count: int) -> None:
     assert (found.numel(), found.requires_grad) == (count, False)
 
 
-@pytest.mark.parametrize("loss", [*ODD.values(), torch.tensor(1j), torch.tensor([]), []], ids=str)
+NO_LOSS = {**ODD, "complex": torch.tensor(1j), "no numbers": torch.tensor([]), "empty": []}
+
+
+@pytest.mark.parametrize("loss", NO_LOSS.values(), ids=NO_LOSS)
 def test_what_is_no_loss_is_left_out(loss: Any) -> None:
     said: list[str] = []
     assert usable_loss(loss, said.append) is None
