@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable
@@ -22,15 +21,14 @@ from safelight.processes.restarts import note_failure
 from safelight.record.store import RecordWriter
 from safelight.rescue import rescue
 from safelight.run import RunFolder
-from safelight.smaller_network import smaller_network
+from safelight.smaller_network import measure_seconds_per_step, smaller_network
 from safelight.terminal import Terminal
 from safelight.trained import Run
-from safelight.training.build import Setup, out_of_memory
+from safelight.training.build import Setup
 from safelight.training.loop import Trainer
 from safelight.training.preflight import Preflight, make_probe_runner, preflight
 from safelight.training.previews import cost_in_steps, preview_steps
 from safelight.training.runtime import busy_machine
-from safelight.training.step import seconds_per_step
 
 OnStart = Callable[[Path, Callable[[str], None]], object]
 LEFT_OUT = (
@@ -50,7 +48,7 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
     config, group = setup.config, setup.group
     load = os.getloadavg()[0]  # before our own threads add to it
     pictures = after(preview_steps(config), setup.state.counters.step) * cost_in_steps(config)
-    seconds = _seconds_per_step(setup)
+    seconds = measure_seconds_per_step(setup)
     terminal.first_screen(setup, folder, seconds, pictures)
     if on_start is not None and group.is_main:
         on_start(folder.path, terminal.say)
@@ -170,14 +168,3 @@ def _preflight(setup: Setup, folder: RunFolder, terminal: Terminal) -> Preflight
         f"The preflight found {first.code} {first.cause}: {first.summary} {first.fix.text} Nothing was trained. "
         f"`safelight doctor {folder.path}` has the evidence; --set train.preflight=tell trains anyway."
     )
-
-
-def _seconds_per_step(setup: Setup) -> float:
-    try:
-        return seconds_per_step(setup.stepper, setup.loader.prepare(setup.state.counters.step))
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            if setup.config.heal.enabled:
-                return math.nan  # the first step will find what fits
-            raise out_of_memory(setup.config) from error
-        raise

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -29,6 +30,9 @@ def test_secrets_are_left_out(words: list[str], shown: list[str]) -> None:
 
 def test_our_own_command_begins_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/env/bin/safelight", "train", "my photos/", "--steps", "9"])
+    program = ModuleType("__main__")
+    program.__file__ = "/env/bin/safelight"
+    monkeypatch.setitem(sys.modules, "__main__", program)  # a worker of a parallel test run has no file
     assert command() == "safelight train 'my photos/' --steps 9"
     assert origin()["script"] is None
 

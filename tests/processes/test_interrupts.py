@@ -200,7 +200,7 @@ def test_a_command_that_is_stopped_takes_away_what_it_began(tmp_path: Path, name
     done = subprocess.run(
         [sys.executable, "-c", BEGUN, str(int(number))], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
-    assert (done.returncode, done.stderr) == (128 + number, "Error: Interrupted.\n")
+    assert (done.returncode, done.stderr) == (128 + number, "Interrupted.\n")
     assert not list(tmp_path.iterdir())
 
 
