@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +41,13 @@ class Check:
     device: str
     folder: Path
 
-    def train(self, name: str, processes: int, strike: Struck | None = None, **settings: str) -> str:
+    def train(
+        self, name: str, processes: int, strike: Struck | None = None, settings: Mapping[str, str] = SETTINGS
+    ) -> str:
         """A run from its first step to its last; what became of it, in words. `strike`: once it has saved something."""
         run, log = self.folder / name, self.folder / f"{name}.log"
         words = ["train", "--run", str(run), "--steps", str(STEPS), "--device", self.device, "--no-dashboard"]
-        for key, value in (SETTINGS | settings).items():
+        for key, value in {**SETTINGS, **settings}.items():
             words += ["--set", f"{key}={value}"]
         head = [sys.executable, "-m"]
         if processes > 1:
@@ -98,7 +100,7 @@ def rows(check: Check) -> list[tuple[str, str, str]]:
     found.append((f"{many} processes", "done", check.train("many", many)))
     found.append((f"{many} processes again", "same bytes, or not: not promised", check.train("again", many)))
     found[-1] = (*found[-1][:2], f"{found[-1][2]}, {check.compare('many', 'again')}")
-    alone, shared = check.train("exact-one", 1, **parts), check.train("exact-many", many, **parts)
+    alone, shared = check.train("exact-one", 1, settings=parts), check.train("exact-many", many, settings=parts)
     same = check.compare("exact-one", "exact-many")
     found.append(("train.shards, one process and many", "same bytes, or not", f"{alone}; {shared}; {same}"))
     killed = check.train("killed", many, kill_one)
@@ -108,9 +110,9 @@ def rows(check: Check) -> list[tuple[str, str, str]]:
     saved = max(steps(check.folder / "ended" / "checkpoints"), default=None)
     words = f"{ended[:12]}; status {status.get('status')}, step {status.get('step')}, saved {saved}"
     found.append(("SIGTERM to torchrun", "interrupted, all saved", words))
-    found.append(("weights divided", "done", check.train("divided", many, **{"train.weights": "divided"})))
-    found.append(("bf16", "done", check.train("bf16", many, **{"train.precision": "bf16"})))
-    found.append(("compiled", "done", check.train("compiled", many, **{"model.compile": "true"})))
+    found.append(("weights divided", "done", check.train("divided", many, settings={"train.weights": "divided"})))
+    found.append(("bf16", "done", check.train("bf16", many, settings={"train.precision": "bf16"})))
+    found.append(("compiled", "done", check.train("compiled", many, settings={"model.compile": "true"})))
     return found
 
 
