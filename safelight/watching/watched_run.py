@@ -71,9 +71,8 @@ class WatchedRun:
             return
         if not self._is_gone:
             self._is_gone = True
-            self._say(
-                f"The run folder {short_path(self.folder.path)} is gone, and what was recorded with it. The loop goes on."
-            )
+            place = short_path(self.folder.path)
+            self._say(f"The run folder {place} is gone, and what was recorded with it. The loop goes on.")
         try:
             make_directories(self.folder.path)
         except OSError:  # nothing can be written: tried again with the next sign of life
