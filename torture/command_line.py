@@ -71,6 +71,7 @@ def start_nothing(command: Sequence[str], environment: Mapping[str, str], **_: o
 def stand_still() -> None:
     """Commands that would serve, fetch or open something for ever come back at once."""
     from safelight.evaluate.networks import fetch
+    from safelight.pages.mcp import server
     from safelight.pages.server import process
     from safelight.watching.scripts import check, launch
 
@@ -78,6 +79,7 @@ def stand_still() -> None:
         raise Refusal("Nothing is fetched in a trial.")
 
     process.serve = lambda *_, **__: None
+    server.serve = lambda *_: None
     launch.run_inside = check.run_child = start_nothing  # type: ignore[assignment]
     fetch.get_inception = refuse
     sys.modules["webbrowser"] = None  # type: ignore[assignment]
