@@ -21,7 +21,7 @@ from safelight.errors import SafelightError
 from safelight.terminal import Terminal
 
 if TYPE_CHECKING:
-    from safelight.training.step_reader import Progress
+    from safelight.training.step_reader import StepSummary
 
 RESULTS = Path(__file__).parent / "results"
 HOST = "safelight"
@@ -58,7 +58,7 @@ class Alternation(Terminal):
     def say(self, text: str) -> None:
         print(text, file=sys.stderr)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StepSummary) -> None:
         if progress.step < self._due:
             return
         share, self._step = self._turn / (progress.step - self._step), progress.step

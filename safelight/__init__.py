@@ -74,16 +74,38 @@ _HOMES = {
     "watch": "safelight.watching",
 }
 
+# What a part is called in tutorials on training diffusion models: docs/tutorial.md.
+_TUTORIAL_NAMES = {
+    "AdaptiveGradientClipper": "safelight.AdaptiveClipper",
+    "CheckpointedUNet": "safelight.model.unet.checkpoint_blocks",
+    "DiffusionDebugger": "safelight.check",
+    "DiversityAnalyzer": "safelight.Diversity",
+    "FIDCalculator": "safelight.FID",
+    "GradientMonitor": "safelight.watch",
+    "LossMonitor": "safelight.watch",
+    "SampleVisualizer": "safelight.SampleGrid",
+    "TrainingMonitor": "safelight.watch",
+    "detect_nan": "safelight.check_finite",
+    "diagnose_lr_issues": "safelight.diagnose(losses=[…])",
+    "estimate_memory": "safelight.estimate",
+    "get_optimizer": "safelight.training.optimizer.parameter_groups",
+    "initialize_weights": "safelight.model.unet.initialise",
+    "load_checkpoint": "safelight.Checkpoints",
+    "save_checkpoint": "safelight.Checkpoints",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Torch is imported only when something that needs it is asked for, so that `--help` answers at once."""
     import importlib
 
     if name not in _HOMES:
-        raise AttributeError(f"module 'safelight' has no attribute {name!r}")
+        here = _TUTORIAL_NAMES.get(name)
+        hint = f". It is {here} here: see `safelight docs tutorial`." if here else ""
+        raise AttributeError(f"module 'safelight' has no attribute {name!r}{hint}")
     home = importlib.import_module(_HOMES[name])
     return home if name in _PACKAGES else getattr(home, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING", "annotations"})

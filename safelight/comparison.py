@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from safelight.config import Config
 from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.files import read_json
+from safelight.ranking import Result, rank
 from safelight.record.dump import choose_signals, describe
 from safelight.record.history import History, open_history
 from safelight.run import RunFolder, open_recorded
+from safelight.vocabulary import DISTANCE, DISTANCE_ERROR, LOSS_AT_LEVEL, SKILL_AT_LEVEL, SKILL_EMA, SKILL_HELD_OUT
 
+LEVELS = 16  # of noise
 Number = TypeVar("Number", int, float)
 BEST_OF_SIGNAL = {  # what counts as better; a loss by itself mostly says which timesteps were drawn
     **dict.fromkeys(("probe/ema", "probe/raw", "probe/held_ema", "probe/held_raw"), "low"),
@@ -25,13 +29,55 @@ BEST_OF_SIGNAL = {  # what counts as better; a loss by itself mostly says which 
 
 
 def compare(paths: tuple[Path, ...], signals: tuple[str, ...]) -> dict[str, Any]:
-    """{"settings": {key: [values]}, "runs": [{"run", "status", "step", "steps", "seconds", "best_step", "evaluation",
-    "signals"}]}."""
+    """{"verdict": see `rank`, "settings": {key: [values]}, "levels": see `levels_of`, "runs": [{"run", "status",
+    "step", "steps", "seconds", "best_step", "evaluation", "signals"}]}."""
     folders = [open_recorded(path) for path in paths]
     configs = [resolve(file=folder.config) if folder.config.is_file() else None for folder in folders]  # watched: none
     settings = [None if config is None else flatten(to_dict(config)) for config in configs]
     runs = [_describe_run(folder, config, signals) for folder, config in zip(folders, configs, strict=True)]
-    return {"settings": differing_settings(settings), "runs": runs}
+    with ExitStack() as stack:
+        histories = [stack.enter_context(open_history(folder.record)) for folder in folders]
+        each = zip(folders, histories, paths, strict=True)
+        verdict = rank([result_of(folder.status(), history, str(path)) for folder, history, path in each])
+        levels = levels_of(histories)
+    return {"verdict": verdict, "settings": differing_settings(settings), "levels": levels, "runs": runs}
+
+
+def result_of(status: Mapping[str, Any], history: History | None, name: str) -> Result:
+    """What a run has come to, as far as it was measured: the best checkpoint on fresh noise, else the newest samples.
+    `status`: its run.json."""
+    data, scored, step = _facts(status.get("data")), _facts(status.get("evaluation")), status.get("step")
+    label, distance, error = scored.get("label"), scored.get("distance"), scored.get("error")
+    skill = None
+    if history is not None:
+        if not isinstance(distance, float):
+            distance, error = (_last(history, signal) for signal in (DISTANCE.name, DISTANCE_ERROR.name))
+            label = _facts(next((note.facts for note in history.events("evaluated", most=1)), None)).get("label")
+        skill = _last(history, SKILL_HELD_OUT.name)
+        skill = _last(history, SKILL_EMA.name) if skill is None else skill
+    label = label if isinstance(label, str) else None
+    return Result(name, step, data.get("fingerprint"), label, distance, error, skill)
+
+
+def levels_of(histories: Sequence[History | None]) -> list[dict[str, Any]]:
+    """The newest loss and skill of each noise level, of each run; None where it was not measured."""
+    return [
+        {
+            "level": level,
+            "losses": [_last(history, f"{LOSS_AT_LEVEL.name}/{level:02d}") for history in histories],
+            "skills": [_last(history, f"{SKILL_AT_LEVEL.name}/{level:02d}") for history in histories],
+        }
+        for level in range(LEVELS)
+    ]
+
+
+def _facts(found: Any) -> Mapping[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _last(history: History | None, name: str) -> float | None:
+    last = None if history is None else history.last(name)
+    return None if last is None or not math.isfinite(last[1]) else float(last[1])
 
 
 def _describe_run(folder: RunFolder, config: Config | None, signals: tuple[str, ...]) -> dict[str, Any]:

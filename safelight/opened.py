@@ -23,6 +23,8 @@ from safelight.data.summary import summary
 from safelight.errors import CheckpointError, UsageError
 from safelight.files import write_atomically
 from safelight.model.unet import describe_unet
+from safelight.observing.noise_levels import levels_of_settings
+from safelight.origin import command, commands_with, origin
 from safelight.processes.group import ProcessGroup
 from safelight.run import RunFolder, open_run
 from safelight.training.build import Setup
@@ -30,6 +32,7 @@ from safelight.training.network import build_model
 from safelight.training.runtime import choose_device
 
 LONGEST_LABEL = 12  # digits
+MAX_LISTED_LABELS = 30  # names of classes in an error
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -66,7 +69,7 @@ def epochs_in_steps(config: Config, folder: RunFolder, group: ProcessGroup) -> C
 
 
 def write_config(folder: RunFolder, setup: Setup) -> None:
-    config, images = setup.config, setup.images
+    config, images, before = setup.config, setup.images, folder.status()
     facts = {
         "versions": environment(),
         "data": {
@@ -77,7 +80,10 @@ def write_config(folder: RunFolder, setup: Setup) -> None:
             "rejected": len(images.rejected),
         },
         "exact": not config.model.compile and setup.runtime.device.type == "cpu",
-        "created": folder.status().get("created", time.time()),
+        "created": before.get("created", time.time()),
+        "origin": before.get("origin") or origin(),
+        "commands": commands_with(before.get("commands"), command()),
+        "noise_levels": levels_of_settings(config.diffusion, setup.stepper.objective.process),
     }
     folder.update_status(**facts)
     try:
@@ -139,7 +145,11 @@ def find_label(path: Path, word: str, config: Config, argument: str = "--label")
     if word.isdecimal() and len(word) <= LONGEST_LABEL and int(word) < classes:
         return int(word)
     word = word[:60]
-    raise UsageError(f"{argument} is {word!r}, but the labels are none and 0 to {classes - 1}{nearest(word, names)}")
+    listed = ", ".join(names[:MAX_LISTED_LABELS]) + (", …" if len(names) > MAX_LISTED_LABELS else "")
+    known = f": {listed}" if names else ""
+    raise UsageError(
+        f"{argument} is {word!r}, but the labels are none and 0 to {classes - 1}{known}{nearest(word, names)}"
+    )
 
 
 def _refuse_foreign(folder: RunFolder) -> None:

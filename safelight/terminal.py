@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safelight.diagnosis import Diagnosis
     from safelight.run import RunFolder
     from safelight.training.build import Setup
-    from safelight.training.step_reader import Progress
+    from safelight.training.step_reader import StepSummary
 
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0
@@ -37,7 +37,7 @@ class Terminal:
 
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or open_console(stderr=True, quiet=quiet)
-        self._latest: Progress | None = None
+        self._latest: StepSummary | None = None
         self._live, self._doing = False, ""
         self._printed = time.monotonic()
 
@@ -52,7 +52,7 @@ class Terminal:
     def doing(self, what: str) -> None:
         self._doing = what
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StepSummary) -> None:
         self._latest = progress
         ended = progress.step == progress.steps
         if not self._live and (ended or time.monotonic() - self._printed >= PLAIN_SECONDS):
@@ -86,7 +86,7 @@ class Terminal:
     def _block(self) -> Group | Text:
         progress = self._latest
         if progress is None:
-            return Text(f"{self._doing or 'starting'} …", style="dim")
+            return Text(f"{self._doing or 'drawing the first samples, then the first step'} …", style="dim")
         width = min(60, max(20, self.console.width - 50))
         filled = round(width * progress.step / progress.steps)
         head = Text.assemble(
@@ -240,11 +240,11 @@ def _epochs_in_words(epochs: float) -> str:
     return f"{number} epoch{'s' * (number != '1')}"
 
 
-def _skill(progress: Progress, apart: int) -> str:
+def _skill(progress: StepSummary, apart: int) -> str:
     return "" if progress.skill is None else f"{' ' * apart}skill {progress.skill:.2f}"
 
 
-def _refused(progress: Progress) -> str:
+def _refused(progress: StepSummary) -> str:
     return f"   {progress.refused} refused" if progress.refused else ""
 
 

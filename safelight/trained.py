@@ -16,11 +16,12 @@ from safelight.config import Config
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.diagnosis.doctor import Findings, diagnose
 from safelight.export import export_pipeline
+from safelight.files import MAX_PICTURE_BYTES
 from safelight.generate import Request, columns_for, generate
 from safelight.keys import derive_seed
 from safelight.opened import LoadedModel, find_label, load_model
 from safelight.outputs import check_output, write_output
-from safelight.pages.data.gallery import MAX_PICTURE_BYTES, locate
+from safelight.pages.data.gallery import locate
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.report.html import REPORT, make_report, write_report
 from safelight.pictures.grid import encode, grid, to_uint8

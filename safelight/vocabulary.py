@@ -29,6 +29,9 @@ GRADIENT_NORM = Signal(
 )
 GRADIENT_PART = Signal("gradient/part", "L2 norm of the gradients of one part of the network.", family=True)
 GRADIENT_ZERO = Signal("gradient/zero", "Share of the gradients of one part that are exactly zero.", family=True)
+GRADIENT_LARGEST = Signal("gradient/largest", "Largest absolute value of the gradient's numbers.")
+GRADIENT_MEAN = Signal("gradient/mean", "Mean absolute value of the gradient's numbers.")
+GRADIENT_SMALLEST = Signal("gradient/smallest", "Smallest absolute value of them that is not exactly zero.")
 GRADIENT_NOISE = Signal(
     "gradient/noise_scale", "Batch size at which noise and signal of the gradient are equal.", "images"
 )
@@ -65,6 +68,9 @@ SKILL_FLOOR = Signal(
     "skill/floor", "Way of the raw weights from the linear filter (0) to the exact denoiser of the training set (1)."
 )
 SKILL_EXACT = Signal("skill/exact", "Skill of the exact denoiser of the training set on the fixed set: the floor.")
+SKILL_HELD_EXACT = Signal(
+    "skill/held_exact", "Skill of that denoiser on held-out images: a model that generalises is above it."
+)
 SKILL_AT_LEVEL = Signal(
     "skill/level", "Skill of the EMA by noise level, of the raw weights without one; 00: least noise.", family=True
 )

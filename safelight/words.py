@@ -17,6 +17,11 @@ def round_number(number: float, digits: int = DIGITS) -> float:
     return float(f"{number:.{digits}g}")
 
 
+def with_article(noun: str) -> str:
+    """An EMA, a tensor."""
+    return f"{'an' if noun[:1] in 'AEIOUaeiou' else 'a'} {noun}"
+
+
 def round_rate(rate: float) -> float:
     """A learning rate that is advised: one digit."""
     return round_number(rate, 1) if rate < 1 else float(f"{rate:.1g}")

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -19,11 +19,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up. A part may import from the lines below its own, and within itself. CONTRIBUTING has the same rows.
 LAYERS = [
-    ["vocabulary", "checks", "errors", "keys", "words"],
+    ["vocabulary", "checks", "errors", "keys", "words", "origin"],
     ["files", "printing"],
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
-    ["outputs"],
+    ["outputs", "ranking"],
     ["generate", "export", "comparison", "diagnosis", "contact", "yardstick"],
     ["evaluate", "probes", "processes"],
     ["checkpoints", "pages", "capturing"],
@@ -37,7 +37,7 @@ LAYERS = [
     ["rescue"],
     ["runner"],
     ["start"],
-    ["requirements"],
+    ["requirements", "handbook"],
     ["library"],
     ["cli", "pytest_plugin"],
     ["__main__"],
@@ -210,6 +210,28 @@ def test_imports_are_counted() -> None:
     source = "from safelight.config import Config, check\nimport torch\nfrom ..training import step, loop"
     expected = {"safelight.config", "safelight.config.check", "safelight.training.step", "safelight.training.loop"}
     assert own_modules(source, "safelight.watching") == expected
+
+
+def class_names(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Where each class is defined, by its name."""
+    found: dict[str, list[str]] = {}
+    for file, source in sources.items():
+        for node in parsed(source).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(file)
+    return found
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    """But for the `Command` of each file of `cli/`."""
+    sources = {str(file.relative_to(PACKAGE)): SOURCES[module_of(file)] for file in FILES}
+    twice = {name: files for name, files in class_names(sources).items() if len(files) > 1 and name != "Command"}
+    assert not twice
+
+
+def test_classes_of_one_name_are_found() -> None:
+    sources = {"a.py": "class Line: ...", "b.py": "class Line: ...\nclass Other: ..."}
+    assert class_names(sources) == {"Line": ["a.py", "b.py"], "Other": ["b.py"]}
 
 
 def test_contributing_has_the_same_layers() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from safelight.cli import docs
+from safelight import handbook
+from safelight.cli import main
 from safelight.config.search import search
 from safelight.diagnosis.symptoms import find_symptoms
 
@@ -64,8 +65,10 @@ WORDS: dict[str, tuple[str | None, str | None, str | None]] = {
     "channels last": (None, "model.channels_last", None),
     "dropout": (None, "model.dropout", "config"),
     "spectral norm": (None, "model.spectral_norm", "config"),
-    "xavier": ("MOD003", "model.zero_output", "symptoms"),
-    "initialization": ("MOD003", "model.zero_output", "symptoms"),
+    "xavier": ("MOD003", "model.initialisation", "parts"),
+    "initialization": ("MOD003", "model.initialisation", "symptoms"),
+    "temperature": (None, "note", "commands"),
+    "best checkpoint": (None, "checkpoint.keep_best", "evaluate"),
     "normalization": ("SCA001", None, "symptoms"),
     "noise schedule": ("SCH001", "diffusion.schedule", "symptoms"),
     "zero terminal snr": (None, "diffusion.zero_terminal_snr", "diffusion"),
@@ -118,9 +121,34 @@ def test_settings(word: str) -> None:
 
 @pytest.mark.parametrize("word", [word for word, row in WORDS.items() if row[2]])
 def test_docs(word: str) -> None:
-    assert WORDS[word][2] in [page for page, _, _ in docs.search(word)[: 2 * NEAR]]
+    assert WORDS[word][2] in [page for page, _, _ in handbook.search(word)[: 2 * NEAR]]
+
+
+@pytest.mark.parametrize("word", [word for word, row in WORDS.items() if None in row])
+def test_a_command_that_knows_nothing_names_the_one_that_does(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    finding, setting, page = WORDS[word]
+    for command, place in {"explain": finding, "settings": setting, "docs": page}.items():
+        if main([command, word]) == 0:  # more is found there than the table asks for
+            continue
+        assert place is None
+        said = capsys.readouterr().err
+        if finding:
+            assert f"`safelight explain {word}` finds" in said
+        if setting:
+            assert f"`safelight settings {word}` finds" in said or search(word).notes[0] in said
+        if page:
+            assert f"`safelight docs {word}` finds" in said
+
+
+@pytest.mark.parametrize("command", ["explain", "settings", "docs"])
+@pytest.mark.parametrize("word", ["xyzzy", "gradients of doom"])
+def test_nothing_is_named_for_a_word_that_means_nothing(
+    command: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, word]) == 2
+    assert " finds " not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["xyzzy", "gradients of doom"])
 def test_a_word_that_means_nothing_leads_nowhere(word: str) -> None:
-    assert (find_symptoms(word), search(word).settings, docs.search(word)) == ([], [], [])
+    assert (find_symptoms(word), search(word).settings, handbook.search(word)) == ([], [], [])

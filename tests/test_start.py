@@ -33,6 +33,7 @@ VARIANTS = {
         "train__steps": 3,
         "checkpoint__every": 1,
         "model__widths": "8",
+        "model__norm_groups": 4,
     },
 }
 

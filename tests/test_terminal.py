@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from safelight.terminal import Terminal, _epochs_in_words, _precision_in_words
-from safelight.training.step_reader import Progress
+from safelight.training.step_reader import StepSummary
 
 
 class FullDisk(io.StringIO):
@@ -38,10 +38,10 @@ def test_a_full_disk_under_the_log_costs_its_lines_only() -> None:
 def test_the_screen_says_what_is_done_instead_of_steps() -> None:
     log = io.StringIO()
     terminal = Terminal(Console(file=log, width=200))
-    assert "starting" in shown(terminal)
+    assert "drawing the first samples, then the first step" in shown(terminal)
     terminal.doing("drawing samples")
     assert "drawing samples …" in shown(terminal)
-    terminal.show(Progress(4, 8, 0.5, 1e-3, 1.0, 100.0, 12.0, 0))
+    terminal.show(StepSummary(4, 8, 0.5, 1e-3, 1.0, 100.0, 12.0, 0))
     assert "0:12 left  drawing samples …" in shown(terminal)
     terminal.doing("")
     assert "drawing" not in shown(terminal)
@@ -82,7 +82,7 @@ def test_half_precision_on_a_cpu_is_said_to_be_slow(device: str, precision: str,
 @pytest.mark.parametrize(("skill", "words"), [(None, "loss 0.5  lr"), (1.318, "loss 0.5  skill 1.32  lr")])
 def test_the_skill_is_in_the_plain_line_once_it_is_measured(skill: float | None, words: str) -> None:
     log = io.StringIO()
-    Terminal(Console(file=log, width=200)).show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, skill))
+    Terminal(Console(file=log, width=200)).show(StepSummary(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, skill))
     assert words in log.getvalue()
 
 
@@ -90,5 +90,5 @@ def test_the_skill_is_in_the_live_block() -> None:
     log = io.StringIO()
     terminal = Terminal(Console(file=log, width=200, force_terminal=True, color_system=None))
     with terminal.live():
-        terminal.show(Progress(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, -0.25))
+        terminal.show(StepSummary(8, 8, 0.5, 1e-3, 1.0, 100.0, 0.0, 0, -0.25))
     assert "loss 0.5   skill -0.25   gradient" in log.getvalue()

@@ -96,7 +96,7 @@ def launch(
 ) -> Company:
     """Begins a life of `run`; where it is `kept`, the signs of life are kept by a process that does not train. Nobody
     takes step `hold` before all are let go."""
-    place = _take_port()
+    place = take_port()
     port = place.getsockname()[1]
     told = {"MASTER_ADDR": HOME, "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
     told["TORCHELASTIC_USE_AGENT_STORE"] = str(kept)
@@ -135,7 +135,7 @@ def log_of_rank(run: Path, rank: int) -> Path:
     return log_of(run) if rank == 0 else run.with_name(f"{run.name}-{rank}.log")
 
 
-def _take_port() -> socket.socket:
+def take_port() -> socket.socket:
     """Bound and never listening: who asks for any port does not get this one, and a store that asks for it does, since
     both allow it to be used again."""
     place = socket.socket()

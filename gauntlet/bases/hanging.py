@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import safelight.training.step as stepping
 from safelight.data.batches import Rows
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.diffusion.objective import Noised
+from safelight.diffusion.objective import NoisedBatch
 from safelight.healing.step_settings import StepSettings
 from safelight.training.build import Setup
 
@@ -59,8 +59,8 @@ def _draws(own: Own, parts: Setup, original: dict[str, Any]) -> None:
 
 
 def _corruption(own: Own, parts: Setup, _: dict[str, Any]) -> None:
-    def add_noise(x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
-        return Noised(own.add_noise(x0, noise, t), own.target_of(x0, noise, t), t)
+    def add_noise(x0: Tensor, noise: Tensor, t: Tensor) -> NoisedBatch:
+        return NoisedBatch(own.add_noise(x0, noise, t), own.target_of(x0, noise, t), t)
 
     parts.stepper.objective.add_noise = add_noise
 
@@ -83,7 +83,7 @@ def _network(own: Own, parts: Setup, _: dict[str, Any]) -> None:
 def _loss(own: Own, parts: Setup, original: dict[str, Any]) -> None:
     original["loss"] = parts.stepper.objective.loss
 
-    def judged(answer: Tensor, noised: Noised) -> tuple[Tensor, Tensor]:
+    def judged(answer: Tensor, noised: NoisedBatch) -> tuple[Tensor, Tensor]:
         each = own.loss_of(answer, noised.target, noised.t)
         return each, each
 

@@ -17,7 +17,7 @@ from safelight.config.resolve import resolve
 from safelight.data.batches import Rows
 from safelight.data.prepare import open_images
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.diffusion.objective import Noised
+from safelight.diffusion.objective import NoisedBatch
 from safelight.observing.observer import Observer
 from safelight.record.store import SilentRecordWriter
 from safelight.training.build import Setup, build, infer_data_settings
@@ -133,7 +133,7 @@ class Own:
         return getattr(answer, "sample", answer)
 
     def loss_of(self, pred: Tensor, target: Tensor, t: Tensor) -> Tensor:
-        return self._original["loss"](pred, Noised(target, target, t))[1]
+        return self._original["loss"](pred, NoisedBatch(target, target, t))[1]
 
     def backward(self, loss: Tensor) -> None:
         raise NotImplementedError("the trainer's backward pass cannot be replaced")

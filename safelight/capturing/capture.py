@@ -16,11 +16,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from safelight.capturing.ema import EmaSearch
-from safelight.capturing.explanation import Explained, explain
+from safelight.capturing.explanation import ExplainedMicroBatch, explain
 from safelight.capturing.living import has_compiled, held_of, optimizer_of
 from safelight.capturing.patches import Patches, is_wrapped, weakly
 from safelight.capturing.trace import SeenCall, tensors_in
-from safelight.capturing.window import Window
+from safelight.capturing.window import CaptureWindow
 from safelight.monitors.hook_table import hook_before_call, is_traced
 from safelight.monitors.modules import unwrapped
 from safelight.monitors.pieces import is_sharded
@@ -39,9 +39,9 @@ def is_captured(updates: int) -> bool:
 
 
 class Follower(Protocol):
-    """Who is told. What it raises is meant for the script."""
+    """Receives the captured micro-batches. What it raises reaches the script."""
 
-    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None) -> None:
         """Once, before the first update where it can be; `first`: a micro-batch that proves it."""
         ...
 
@@ -49,7 +49,7 @@ class Follower(Protocol):
         """The network's, as the follower saw it; asked for before every backward pass."""
         ...
 
-    def micro_batch(self, explained: Explained) -> None:
+    def micro_batch(self, explained: ExplainedMicroBatch) -> None:
         """When the next one goes backward, the last one of an update after it: by then the network may have been called
         again."""
         ...
@@ -72,17 +72,17 @@ class Capture:
         self._follower, self._say = follower, say
         self.network = None if network is None else unwrapped(network)
         self.optimizer = optimizer
-        self._window = Window(weakly(self._fail))
+        self._window = CaptureWindow(weakly(self._fail))
         self._patches, self._undo = Patches(), list[Callable[[], None]]()
         self._step_hooks: list[RemovableHandle] = []
         self._is_on = self._in_step = False
-        self._late: tuple[nn.Module, torch.optim.Optimizer, Explained] | None = None
-        self._shown: Explained | None = None  # a micro-batch that proves a network that is sharded
+        self._late: tuple[nn.Module, torch.optim.Optimizer, ExplainedMicroBatch] | None = None
+        self._shown: ExplainedMicroBatch | None = None  # a micro-batch that proves a network that is sharded
         self._is_proven = network is not None
         self._division = 1.0  # of the loss, before backward
         self._was_called = False
         self._last_called: nn.Module | None = None
-        self._pending: list[Explained] = []
+        self._pending: list[ExplainedMicroBatch] = []
         self._micro_batches = self.updates = 0
         self.accumulates: int | None = None
         self.clips: tuple[str, float] | None = None
@@ -214,7 +214,7 @@ class Capture:
         if not self._window.is_open:
             trace.clear()
             if self._was_called:
-                self._add(Explained(ForwardPass(plain.detach() / self._division)))
+                self._add(ExplainedMicroBatch(ForwardPass(plain.detach() / self._division)))
         elif calls := self._network_calls():
             with self._window.aside(), torch.no_grad():
                 explained = explain(trace, plain, calls)
@@ -223,7 +223,7 @@ class Capture:
             self._find(explained)
             self._add(explained)
 
-    def _add(self, explained: Explained) -> None:
+    def _add(self, explained: ExplainedMicroBatch) -> None:
         self._was_called = False
         self._micro_batches += 1
         if (call := self._follower.last_call()) is not None:
@@ -248,7 +248,7 @@ class Capture:
 
     # --- the network and its optimizer ----------------------------------------------------------------------------
 
-    def _find(self, explained: Explained) -> None:
+    def _find(self, explained: ExplainedMicroBatch) -> None:
         network = explained.network
         if self.network is not None or network is None:
             return
@@ -267,7 +267,7 @@ class Capture:
         if network is not None and any(held_of(network, optimizer)):
             self._open(network, optimizer, self._shown)
 
-    def _open(self, module: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
+    def _open(self, module: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None) -> None:
         self.network, self.optimizer, self._last_called = unwrapped(module), optimizer, None
         self._is_proven = first is not None
         self._follow(self.network)

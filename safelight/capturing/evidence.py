@@ -8,16 +8,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from safelight.capturing.explanation import Explained
-from safelight.capturing.living import held_numbers, held_of, whole_of
+from safelight.capturing.explanation import ExplainedMicroBatch
+from safelight.capturing.living import frozen_whole_of, held_numbers, held_of, whole_of
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
+from safelight.words import with_article
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
 INPUT_TOLERANCE = 0.05  # of the size of the input of a network
 UNROOTED = "a table that the loop reads at whole timesteps, as in DDPM, but with a square root missing"
 
 
-class Evidence:
+class CaptureEvidence:
     """Numbers of the samples seen so far, and nothing of their tensors."""
 
     def __init__(self) -> None:
@@ -29,8 +30,10 @@ class Evidence:
         self.lowest, self.highest, self.shape = np.inf, -np.inf, ()
         self.frozen, self.has_labels, self.half = "", False, ""
         self.has_target = self.lacks_root = False
+        self.is_drawn = True
+        """Whether all noise was seen to be a normal draw of torch."""
 
-    def add(self, found: Explained) -> None:
+    def add(self, found: ExplainedMicroBatch) -> None:
         """On the host; only of captured steps."""
         passed = found.passed
         self.has_target |= passed.target is not None
@@ -40,11 +43,13 @@ class Evidence:
             return  # a batch with a broken image proves less than the others
         self.explained += 1
         self.other_noise += found.has_other_noise
+        self.is_drawn &= bool(found.mixing.noise.draws)
         self.perturbed += found.is_perturbed
         self.sigma_data, self.is_scaled = found.sigma_data, not (found.inner_error or 0.0) > INPUT_TOLERANCE
         self.lacks_root |= found.lacks_root
         self.left = max(self.left, found.mixing.left)
-        self.frozen = found.frozen
+        if found.frozen is not None and found.network is not None and not self.frozen:
+            self.frozen = type(frozen_whole_of(found.frozen, found.network)).__name__
         low, high = (float(edge) for edge in passed.x0.float().aminmax())
         self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
         self.shape, self.has_labels = tuple(passed.x0.shape[1:]), passed.labels is not None
@@ -75,6 +80,8 @@ class Evidence:
                 UNROOTED if found.target is None else f"{UNROOTED}, target {TARGETS.get(found.target, found.target)}"
             )
         lines = [f"{words[0].upper()}{words[1:]} ({proof})."]
+        if not self.is_drawn:
+            lines.append("The noise is not always a normal draw of torch in the same step.")
         if self.sigma_data is not None:
             shown = "c_in·x_t" if self.is_scaled else "x_t without c_in"
             lines.append(
@@ -94,7 +101,7 @@ class Evidence:
         return lines
 
 
-def _columns(found: Explained) -> np.ndarray:
+def _columns(found: ExplainedMicroBatch) -> np.ndarray:
     """[5, samples]: a, s, t, p, q; NaN where not known."""
     mixing = found.mixing
     assert mixing is not None
@@ -117,7 +124,9 @@ def describe_network(network: nn.Module, optimizer: torch.optim.Optimizer) -> st
     words = f"{kind}: {part} parameters in {type(optimizer).__name__}."
     if (outer := whole_of(network, optimizer)) is not None:
         size = sum(p.numel() for p in outer.parameters())
-        words += f" It is one part of {_article(type(outer).__name__)} of {_short(size)}: no other part was looked at."
+        words += (
+            f" It is one part of {with_article(type(outer).__name__)} of {_short(size)}: no other part was looked at."
+        )
     return words
 
 
@@ -129,7 +138,7 @@ def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half
     elif ema is None or not ema.holder:
         lines.append("No EMA was seen.")
     else:
-        held = f"EMA in {_article(ema.holder)}"
+        held = f"EMA in {with_article(ema.holder)}"
         lines.append(
             f"{held}, decay {ema.decay:.4g} when last seen."
             if ema.decay is not None
@@ -141,10 +150,6 @@ def describe_loop(accumulates: int | None, clips: tuple[str, float] | None, half
     if half:
         lines.append(f"Autocast to {half}.")
     return lines
-
-
-def _article(name: str) -> str:
-    return f"{'an' if name[:1] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _short(number: int) -> str:

@@ -13,7 +13,7 @@ from safelight.capturing.module_calls import ModuleCalls
 from safelight.capturing.trace import Trace
 
 
-class Window:
+class CaptureWindow:
     """Looks at one thread of one process: a forked worker has a copy of it and no business with it, and another thread
     may train what it likes. `fail` is called outside of functions of torch."""
 

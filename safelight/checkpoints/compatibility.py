@@ -19,7 +19,9 @@ MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 _hints = functools.cache(get_type_hints)
 
 
-def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> None:
+def check_tensors(
+    stem: str, expected: Mapping[str, Tensor], loaded: Loaded, advice: str = "Resume with the config of that run."
+) -> None:
     """The same names, shapes and kinds of number: `copy_` would stretch one number over a whole tensor, in silence."""
     found = loaded.tensors.get(stem)
     if found is None:
@@ -31,7 +33,7 @@ def check_tensors(stem: str, expected: Mapping[str, Tensor], loaded: Loaded) -> 
         raise CheckpointError(
             f"{loaded.path} is not of this model: in {stem}, {len(missing)} tensors are missing, {len(surplus)} are "
             f"unknown, {len(wrong)} have another shape or kind (for example {min(missing | surplus | wrong)!r:.80}). "
-            "Resume with the config of that run."
+            f"{advice}"
         )
 
 
@@ -68,6 +70,13 @@ def check_scalars(names: Sequence[str], loaded: Loaded) -> None:
         value: Any = loaded.state.get(name)
         if not _is_of(value, float) or MAX_FLOAT32 < abs(value) < math.inf:
             raise CheckpointError(f"{loaded.path}: {name} is {value!r:.40}; a number of 32 bits was expected.")
+
+
+def check_order(loaded: Loaded, count: int) -> None:
+    """In which the gradients of so many parameters come; runs of one process do not know it."""
+    order: Any = loaded.state.get("gradient_order", [])
+    if not _is_of(order, list[int]) or (order and sorted(order) != list(range(count))):
+        raise CheckpointError(f"{loaded.path}: gradient_order does not name each of {count:,} parameters once.")
 
 
 def _is_of(value: Any, hint: Any) -> bool:

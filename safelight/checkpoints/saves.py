@@ -27,7 +27,7 @@ from safelight.files import DISK, Disk, RunLock, make_directories
 from safelight.monitors.modules import unwrapped
 from safelight.probes.random_state import random_states, restore_random_states
 from safelight.processes.group import ProcessGroup
-from safelight.words import print_to_stderr
+from safelight.words import print_to_stderr, with_article
 
 RESERVED = ("state", "manifest")
 _UNFIT = (ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, UsageError)
@@ -56,6 +56,9 @@ class Checkpoints:
         self._scores_known = False
         self._went_back = False
         self._is_locked = False
+
+    def __repr__(self) -> str:
+        return f"Checkpoints({str(self.folder)!r}, steps={self.steps})"
 
     @property
     def steps(self) -> list[int]:
@@ -212,8 +215,10 @@ def _state_of(name: str, part: Any) -> Any:
         return {"state": part.getstate()}
     if callable(getattr(part, "state_dict", None)):
         return part.state_dict()
+    if isinstance(part, Mapping) and all(isinstance(value, Tensor) for value in part.values()):
+        raise UsageError(f"{name} is a dict of tensors. Pass what it is the state of: {name}=…, not its state_dict().")
     raise UsageError(
-        f"{name} is a {type(part).__name__}, which has no state_dict(). Numbers, text and lists go into "
+        f"{name} is {with_article(type(part).__name__)}, which has no state_dict(). Numbers, text and lists go into "
         f"extra={{...}}; anything else needs state_dict() and load_state_dict()."
     )
 
@@ -231,7 +236,7 @@ def _check_parts(loaded: Loaded, parts: Mapping[str, Any]) -> None:
         if isinstance(part, nn.Module):
             state = unwrapped(part).state_dict()
             if state and all(isinstance(value, Tensor) for value in state.values()):
-                check_tensors(name, state, loaded)
+                check_tensors(name, state, loaded, "Load it into a model of the same kind and size.")
 
 
 def _join(loaded: Loaded, name: str) -> Any:

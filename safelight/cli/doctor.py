@@ -15,7 +15,7 @@ from rich.text import Text
 from tyro.conf import Positional, arg
 
 from safelight.cli.flags import options
-from safelight.cli.flags.linting import LintFlags, Subject, relative
+from safelight.cli.flags.linting import LintFlags, LintTarget, relative
 from safelight.errors import PreflightError, SafelightError, UsageError
 from safelight.run import is_run
 from safelight.terminal import ACCENT, Terminal, page
@@ -68,7 +68,7 @@ class Command(LintFlags):
             found = diagnose_log(self.subject, self.loss)
         else:
             found = diagnose_run(self.subject) if trained else self._preflight()
-        subject = Subject(self.subject)
+        subject = LintTarget(self.subject)
         found = self.narrow(found, subject)
         if not self.write_sarif(found, subject):
             if self.json:
@@ -138,15 +138,15 @@ def arguments_from(name: str) -> dict[str, Any]:
     return found
 
 
-def subject_of(name: str) -> Subject:
+def subject_of(name: str) -> LintTarget:
     """The file and line of a function that `arguments_from` has called."""
     module_name, _, function_name = name.partition(":")
     function = inspect.unwrap(getattr(sys.modules[module_name], function_name))
     try:
         script, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     except (OSError, TypeError):
-        return Subject(name)
-    return Subject(name) if script is None else Subject(relative(Path(script)), Path(script), line)
+        return LintTarget(name)
+    return LintTarget(name) if script is None else LintTarget(relative(Path(script)), Path(script), line)
 
 
 def print_diagnosis(run: str, found: Diagnosis) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from safelight.cli.flags import options
+from safelight.errors import UsageError
 
 if TYPE_CHECKING:
     from safelight.diagnosis.rule import Rule
@@ -25,10 +26,9 @@ class Command:
     json: options.Json = False
 
     def run_command(self) -> None:
-        from safelight.diagnosis.doctor import look_up
         from safelight.diagnosis.rules import RULES
 
-        found = look_up(" ".join(self.code)) if self.code else None
+        found = self._look_up() if self.code else None
         if found is None:
             print(_json(rules=RULES) if self.json else _list([*RULES]))
         elif not isinstance(found, list):
@@ -38,6 +38,20 @@ class Command:
         else:
             print("\n\n".join(map(_symptom_page, found)))
             print("\n`safelight doctor RUN` says which of them it is; `safelight explain CODE` explains one.")
+
+    def _look_up(self) -> Rule | list[Symptom]:
+        from safelight.diagnosis.doctor import look_up
+        from safelight.handbook import elsewhere
+
+        word = " ".join(self.code)
+        try:
+            return look_up(word)
+        except UsageError:
+            if not (near := elsewhere(word, besides="explain")):
+                raise
+            raise UsageError(
+                f"No finding or symptom is called {word!r}.{near} `safelight explain` lists all."
+            ) from None
 
 
 def _json(**lists: Iterable[Rule | Symptom]) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from safelight.cli.flags import options
-from safelight.cli.flags.linting import LintFlags, Subject, relative
+from safelight.cli.flags.linting import LintFlags, LintTarget, relative
 from safelight.errors import UsageError
 from safelight.watching.scripts.launch import Options, is_first_by_environment, run_script
 
@@ -99,10 +99,10 @@ class Command(LintFlags):
         return report.exit_code(self.strict)
 
 
-def subject_of(target: Sequence[str]) -> Subject:
+def subject_of(target: Sequence[str]) -> LintTarget:
     """The script, whose comments count, as far as it is a file."""
     file = Path(f"{target[1].replace('.', os.sep)}.py") if target[0] == "-m" and len(target) > 1 else Path(target[0])
-    return Subject(relative(file), file) if file.is_file() else Subject(" ".join(target[:2]))
+    return LintTarget(relative(file), file) if file.is_file() else LintTarget(" ".join(target[:2]))
 
 
 def divide(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -27,11 +27,13 @@ class Command:
         from safelight.config.phrases import nearest_setting
         from safelight.config.resolve import types_of_fields
         from safelight.config.search import search
+        from safelight.handbook import elsewhere
 
         word = " ".join(self.word)
         found = search(word)
         if not found.settings and not found.notes:
-            near = nearest_setting(word, types_of_fields())
+            near = elsewhere(word, besides="settings")
+            near = f".{near}" if near else nearest_setting(word, types_of_fields())
             raise UsageError(f"No setting is about {word!r}{near} `safelight settings` lists all of them.")
         if self.json:
             listed = [asdict(setting) | {"flag": setting.flag} for setting in found.settings]

@@ -128,6 +128,8 @@ INSTEAD_OF_FLAG: dict[str, str] = {
         ("push_to_hub", "hub_token", "hub_model_id"),
         "Nothing is uploaded. `safelight export RUN -o pipeline` writes a folder that diffusers loads and can upload.",
     ),
+    "temperature": "A flag of drawing: safelight sample RUN --temperature 0.9, and Run.sample(temperature=0.9).",
+    "eta": "A flag of drawing: safelight sample RUN --sampler ddim --eta 0.5, and Run.sample(eta=0.5).",
     "color_aug": "--set data.jitter=0.1 changes brightness, contrast and saturation at random.",
     "early_stopping": "--set train.patience=N ends a run after N checkpoints without a lower loss.",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from safelight.config.aliases import setting_of
+from safelight.config.aliases import INSTEAD_OF_FLAG, setting_of
 from safelight.words import plain
 
 # Phrase: the settings it is about, the most important first. Names of other trainers' flags are in `aliases`.
@@ -45,7 +45,8 @@ WORDS: dict[str, str] = {
     "attention|self attention|attention resolutions|attention heads|num heads": "model.attention model.head_width",
     "group norm|normalisation layers|norm groups": "model.norm_groups",
     "spectral norm|spectral normalisation|spectral normalization": "model.spectral_norm",
-    "initialisation|initialization|zero init|xavier|kaiming|output layer": "model.zero_output model.init",
+    "initialisation|initialization|weight init|initial weights|xavier|kaiming|glorot|zero init|output layer":
+        "model.initialisation model.zero_output model.init",
     "fine tune|finetune|fine tuning|pretrained|transfer learning": "model.init",
     "class conditioning|conditional|class labels|labels|classes":
         "model.conditional model.label_drop data.classes data.balance",
@@ -84,6 +85,8 @@ def about(phrase: str) -> list[str]:
 def nearest_setting(key: str, keys: Collection[str]) -> str:
     """The end of a sentence: '. Did you mean …?' or a full stop. By what it says first, by its letters then."""
     leaf = key.rpartition(".")[2]
+    if leaf in INSTEAD_OF_FLAG and key not in keys:
+        return f". {INSTEAD_OF_FLAG[leaf]}"
     in_section = [each for each in keys if each.startswith(f"{leaf}.")]
     meant = in_section[:1] or [each for each in (setting_of(leaf),) if each in keys] or about(plain(leaf))[:1]
     if not meant:

@@ -11,13 +11,13 @@ from safelight.words import begins_a_word, plain, stem
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     settings: list[Setting]
     notes: list[str]
     """About words that no setting is needed for."""
 
 
-def search(word: str) -> Found:
+def search(word: str) -> SearchResult:
     """Settings that a word is about, the most important first; all of them for an empty one."""
     by_key = {setting.key: setting for setting in settings()}
     wanted = plain(word.removeprefix("--"))
@@ -29,7 +29,7 @@ def search(word: str) -> Found:
         keys[alias] = None
     if not keys and not notes:
         keys = dict.fromkeys(_by_text(wanted, by_key))
-    return Found([by_key[key] for key in keys], notes)
+    return SearchResult([by_key[key] for key in keys], notes)
 
 
 def _note(wanted: str) -> str | None:

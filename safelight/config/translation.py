@@ -1,4 +1,4 @@
-"""Flags of other trainers on our command line: translated where their meaning is ours, answered in words where not."""
+"""Flags of other trainers on our command line: translated where ours mean the same, rejected with a hint where not."""
 
 from __future__ import annotations
 

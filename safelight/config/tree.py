@@ -17,7 +17,7 @@ COMPONENTS: dict[str, int] = {"lite0": 64, "inception": 0}
 RateSchedule = Literal["cosine", "linear", "constant", "inverse-sqrt", "edm2", "wsd"]
 TimestepSampling = Literal["stratified", "uniform"]
 TimeDensity = Literal["uniform", "logit-normal", "log-normal"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "bf16", "fp16", "auto"]
 Sampler = Literal["ddim", "ddpm", "dpm-solver++", "euler", "heun"]
 
 Epochs = NewType("Epochs", str)  # an interval such as `5ep`; steps as soon as the number of images is known
@@ -243,7 +243,10 @@ class Train:
     block at a time. For models that do not fit; takes more traffic between the processes."""
     timeout: Positive[float] = 120.0
     """Seconds without a heartbeat, or in the same step, after which the other processes stop waiting for a process."""
-    precision: Literal["fp32", "bf16", "fp16", "auto"] = "fp32"
+    grace: Positive[float | None] = None
+    """Seconds from a stop signal to the kill, within which the run has to save. Unset: under torchrun
+    `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` or 30, after which it kills, and otherwise as many as it takes."""
+    precision: Precision = "fp32"
     """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32. `auto`:
     bf16 where the device has instructions for it and, on a CPU, a few timed passes show that it is faster; config.yaml
     has what was chosen, and a resume keeps it."""

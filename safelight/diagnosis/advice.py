@@ -12,6 +12,7 @@ PLAIN = {
     "clipping.kind adaptive": "clip gradients by their norm",
     "ema.kind power, or ema.warmup true, or a smaller ema.decay": "let the EMA's decay begin small, or lower it",
     " (data.cache)": "",
+    "the images and timesteps that the event names": "the images and timesteps of that step",
     "With --heal the step is repeated": "Load the last checkpoint and repeat the step",
     "optimizer.lr": "the learning rate",
     "optimizer.warmup": "the warm-up",
@@ -31,6 +32,7 @@ PLAIN = {
 
 def for_other_loop(fix: Fix) -> Fix:
     """Without settings, and in words that every loop has."""
-    text = re.sub("|".join(map(re.escape, PLAIN)), lambda match: PLAIN[match[0]], fix.text)
-    begins_with_code = text[:1] == fix.text[:1]  # such as torch.no_grad(): not a setting that became words
-    return replace(fix, text=text if begins_with_code else text[:1].upper() + text[1:], set={})
+    settings = re.compile("|".join(map(re.escape, PLAIN)))
+    text = settings.sub(lambda match: PLAIN[match[0]], fix.text)
+    begins_with_setting = settings.match(fix.text) is not None  # and not with code, such as torch.no_grad()
+    return replace(fix, text=text[:1].upper() + text[1:] if begins_with_setting else text, set={})

@@ -30,7 +30,7 @@ CONSEQUENCE_LAG = 64  # steps: some causes are checked less often than their con
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class Consequence:
     """A finding that is only the consequence of others."""
 
     finding: Finding
@@ -52,7 +52,7 @@ class Diagnosis:
     """Whether it has converged; None before anything is trained."""
     samples: str | None = None
     """What the newest samples are like; None before anything was drawn."""
-    explained: tuple[Explained, ...] = ()
+    explained: tuple[Consequence, ...] = ()
     """What was found too, and is not reported."""
     log: LogSummary | None = None
     """What was read, where it is a log that we did not write."""
@@ -67,7 +67,7 @@ class Diagnosis:
             found += (
                 f" {count} finding{'s' * (count != 1)} of the baseline {'are' if count != 1 else 'is'} still there."
             )
-        return found if self.log is None else f"{found} {self.coverage.of_log(found)}"
+        return found if self.log is None else f"{found} The others need the training itself."
 
     def to_json(self) -> dict[str, Any]:
         advice = self.coverage.advice() if self.watched else None
@@ -163,7 +163,7 @@ def examine(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> list[Finding]:
     return examine_all(run, rules)[0]
 
 
-def examine_all(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> tuple[list[Finding], tuple[Explained, ...]]:
+def examine_all(run: RunHistory, rules: tuple[Rule, ...] = RULES) -> tuple[list[Finding], tuple[Consequence, ...]]:
     """The findings, and those that are only their consequences."""
     kept, explained = _without_consequences(_reopen(raised_by(run, rules)))
     return by_urgency(kept), explained
@@ -195,7 +195,8 @@ def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
         if finding.over is None or damage is None:
             return finding
         words = (
-            f"{finding.summary} That ended at step {finding.over:,}, and the run has not recovered. {damage.summary}"
+            f"The run has not recovered from steps {finding.step:,} to {finding.over:,}: {finding.summary} "
+            f"{damage.summary}"
         )
         severity = min(finding.severity, damage.severity, key=ORDER.index)
         evidence = (*finding.evidence, *damage.evidence)
@@ -204,7 +205,7 @@ def _reopen(found: list[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
     return [(rule, reopened(rule, finding)) for rule, finding in found]
 
 
-def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Finding], tuple[Explained, ...]]:
+def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Finding], tuple[Consequence, ...]]:
     """Those that no other finding explains, and the others. Of those that explain each other in a circle, the worst is
     kept: a warning that came first may be a sign of it."""
     causes = [
@@ -213,7 +214,7 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Findi
     ]
     behind = [_reached(causes, place) for place in range(len(found))]
     kept: list[Finding] = []
-    explained: list[Explained] = []
+    explained: list[Consequence] = []
     for place, (_, finding) in enumerate(found):
         circle = behind[place] | {place}
         first = min(circle, key=lambda i: (ORDER.index(found[i][1].severity), found[i][1].step, i))
@@ -225,7 +226,7 @@ def _without_consequences(found: list[tuple[Rule, Finding]]) -> tuple[list[Findi
             ]
             kept.append(_as_severe(finding, outcomes))
         else:
-            explained.append(Explained(finding, frozenset(found[i][1].code for i in behind[place] - {place})))
+            explained.append(Consequence(finding, frozenset(found[i][1].code for i in behind[place] - {place})))
     return kept, tuple(explained)
 
 

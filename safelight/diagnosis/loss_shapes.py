@@ -20,6 +20,8 @@ MIN_LOSSES_BEFORE = 32  # losses before a jump
 BEFORE = 128  # losses that a jump is compared with, where there are as many
 MIN_LOSSES_IN_ROW = 8  # losses in a row
 SETTLING_RATIO = 1.5  # first half of these over the second; learning that sets in at once has 2 and more
+LEARNT_SHARE = 0.6  # of the first losses: below it a curve has had its first fall
+STEPS_IN_ONE = 4.0  # steps behind a jump that it is worth at least, where the new task is learnt on
 BLOCKS = 8  # that a slow rise is looked for in
 MIN_BLOCK = 16  # losses of a block
 WAVES = (4, 8, 16, 32, 64)  # losses whose mean is one point of a wave
@@ -75,8 +77,9 @@ def _first_ones(places: np.ndarray) -> np.ndarray:
 
 def jumps_down(losses: np.ndarray, factor: float, gap: float) -> Jump | None:
     """The same downwards. What is learnt falls below all before it at every step: so there has to be a gap, and behind
-    it the loss falls no further, and it was never there before: back from a spike is no drop."""
-    places = [int(p) for p in np.flatnonzero(_leaves(-np.log(losses), math.log(gap))) if _has_settled(losses, int(p))]
+    it the loss falls no further, or far slower, and it was never there before: back from a spike is no drop."""
+    places = [int(p) for p in np.flatnonzero(_leaves(-np.log(losses), math.log(gap)))]
+    places = [p for p in places if _has_settled(losses, p) or _is_one_step(losses, p)]
     jumps = (_jump(losses, p, -1) for p in places[::-1])
     return next((jump for jump in jumps if jump.after <= _lowest_before(losses, jump.first) / factor), None)
 
@@ -89,6 +92,17 @@ def _lowest_before(losses: np.ndarray, place: int) -> float:
 def _has_settled(losses: np.ndarray, place: int) -> bool:
     first, second = losses[place : place + MIN_LOSSES_IN_ROW].reshape(2, -1)
     return bool(np.median(first) < SETTLING_RATIO * np.median(second))
+
+
+def _is_one_step(losses: np.ndarray, place: int) -> bool:
+    """Whether one step of a curve that had learnt made several times as much as each of those behind it: the task that
+    is easier since is learnt on."""
+    logs = np.log(losses)
+    before = float(np.median(logs[place - MIN_LOSSES_IN_ROW : place]))
+    first, second = np.median(logs[place : place + MIN_LOSSES_IN_ROW].reshape(2, -1), axis=1)
+    is_learnt = before < float(np.median(logs[:MIN_LOSSES_IN_ROW])) + math.log(LEARNT_SHARE)
+    fall, each = before - float(logs[place : place + 2].max()), 2 * float(first - second) / MIN_LOSSES_IN_ROW
+    return is_learnt and fall > STEPS_IN_ONE * each
 
 
 def _leaves(numbers: np.ndarray, gap: float) -> np.ndarray:

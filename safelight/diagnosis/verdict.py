@@ -16,7 +16,7 @@ KEPT_SKILL_SHARE = 0.8  # of the best skill of the run; a healthy one keeps more
 MAX_SUMMARY_LENGTH = 220  # characters of a summary
 
 
-class Found(Protocol):
+class FindingLike(Protocol):
     """A finding, as far as the verdict needs it."""
 
     @property
@@ -61,42 +61,53 @@ def skill_summary(readings: ReadingSource) -> SkillSummary | None:
     return SkillSummary(float(skills[-1]), float(skills.max())) if len(skills) else None
 
 
-def verdict(findings: Sequence[Found], coverage: Coverage, skill: SkillSummary | None = None, *, watched: bool) -> str:
-    """One to three sentences. `watched`: a loop that could pass more. “Healthy” takes a skill to show for it."""
+def verdict(
+    findings: Sequence[FindingLike], coverage: Coverage, skill: SkillSummary | None = None, *, watched: bool
+) -> str:
+    """A few sentences, always with how many rules could look. `watched`: a loop that could pass more. “Healthy” takes a
+    skill to show for it."""
     open_ones = [each for each in findings if each.over is None and each.severity != "info"]
     if open_ones:
-        return f"{_count(open_ones)}: {shorten(open_ones[0].summary)}"
-    parts = []
-    past = [each for each in findings if each.over is not None and each.severity == "error"]
-    if past:
-        parts.append(_past(past, skill))
+        worst = shorten(open_ones[0].summary)
+        lost = skill is not None and skill.is_ruined and "skill" not in worst
+        parts = [f"{_count(open_ones)}: {worst}", *([skill.words()] if skill is not None and lost else [])]
+        return " ".join([*parts, coverage.sentence()])
+    past = [each for each in findings if each.over is not None and each.severity != "info"]
+    found = [_past(past, skill), coverage.sentence()] if past else [f"Nothing was found by {coverage.words()}."]
+    if skill is None:
+        parts = found
+    elif any(each.severity == "error" for each in past):
+        parts = [found[0], skill.words(), *found[1:]]
+    elif skill.latest >= LINEAR and not skill.is_ruined:
+        parts = [f"Healthy: {lower_first(skill.words())}", *found]
     else:
-        parts.append(f"Nothing was found by {coverage.words()}.")
-    if skill is not None:
-        healthy = not past and skill.latest >= LINEAR and not skill.is_ruined
-        parts.insert(
-            0 if healthy else len(parts), f"Healthy: {lower_first(skill.words())}" if healthy else skill.words()
-        )
+        parts = [*found, skill.words()]
     if watched and (advice := coverage.advice()) is not None:
         parts.append(advice.words())
     return " ".join(parts)
 
 
-def _count(findings: Sequence[Found]) -> str:
+def _count(findings: Sequence[FindingLike]) -> str:
     errors = sum(each.severity == "error" for each in findings)
     counts = ((errors, "error"), (len(findings) - errors, "warning"))
     return ", ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in counts if number)
 
 
-def _past(findings: Sequence[Found], skill: SkillSummary | None) -> str:
-    """Errors that ended keep their line."""
+def _past(findings: Sequence[FindingLike], skill: SkillSummary | None) -> str:
+    """What ended keeps its line."""
     first, last = min(each.step for each in findings), max(each.over or 0 for each in findings)
     recovered = ""
-    if skill is not None:
+    if skill is not None and any(each.severity == "error" for each in findings):
         recovered = ", never recovered" if skill.is_ruined or skill.latest < LINEAR else ", recovered"
     return f"{_count(findings)}, steps {first:,} to {last:,}{recovered}: {shorten(findings[0].summary)}"
 
 
 def shorten(text: str) -> str:
-    """For a sentence that names a finding."""
-    return text if len(text) <= MAX_SUMMARY_LENGTH else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"
+    """For a sentence that names a finding: as many whole sentences as there is room for, or clauses."""
+    if len(text) <= MAX_SUMMARY_LENGTH:
+        return text
+    end = text.rfind(". ", 0, MAX_SUMMARY_LENGTH)
+    if end > 0:
+        return text[: end + 1]
+    clause = text.rfind(", ", 0, MAX_SUMMARY_LENGTH)
+    return f"{text[: clause + 1]} …" if clause > 0 else text[: MAX_SUMMARY_LENGTH - 1].rstrip() + "…"

@@ -28,7 +28,7 @@ def loss_of(kind: Loss, prediction: Tensor, target: Tensor, huber_delta: float) 
 
 
 @dataclass(frozen=True, slots=True)
-class Noised:
+class NoisedBatch:
     """One batch on its way: what goes in, and what should come out."""
 
     x_t: Tensor
@@ -65,16 +65,16 @@ class Objective:
         a, s = self.process.at(t)
         return a.float(), s.float()
 
-    def add_noise(self, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(self, x0: Tensor, noise: Tensor, t: Tensor) -> NoisedBatch:
         """x_t and the target, in fp32 whatever the precision of the model."""
         a, s = (per_sample(each, x0) for each in self.coefficients(t))
-        return Noised(a * x0 + s * noise, target_of(self.target_coefficients, x0, noise, a, s), t)
+        return NoisedBatch(a * x0 + s * noise, target_of(self.target_coefficients, x0, noise, a, s), t)
 
-    def input(self, noised: Noised) -> tuple[Tensor, Tensor]:
+    def input(self, noised: NoisedBatch) -> tuple[Tensor, Tensor]:
         """What the network is called with."""
         return self.process.input(noised.x_t, noised.t)
 
-    def loss(self, prediction: Tensor, noised: Noised) -> tuple[Tensor, Tensor]:
+    def loss(self, prediction: Tensor, noised: NoisedBatch) -> tuple[Tensor, Tensor]:
         """([batch] plain loss, [batch] weighted loss)."""
         plain = loss_of(self.settings.loss, prediction, noised.target, self.settings.huber_delta)
         if self.process.table is not None:

@@ -16,12 +16,13 @@ from safelight.diffusion.clocks import Clock
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process
 from safelight.diffusion.timing import timed
 from safelight.errors import UsageError
-from safelight.words import first_line
+from safelight.words import first_line, with_article
 
 TAKEN = (
     "a diffusers scheduler, a tensor of alphas_cumprod, a safelight.Process, or a pair of functions (a, s) of t, as in "
     "x_t = a(t)·x0 + s(t)·noise"
 )
+HIGHEST_LINEAR_BETA = 0.1  # the usual ones end at 0.012 to 0.02; alphas_cumprod in reverse end near 1
 OF_SIGMAS = ("Euler", "Heun", "LMS", "KDPM2", "DPMSolverSDE")  # whose x_t is x0 + σ·noise, and whose input is scaled
 
 
@@ -79,7 +80,10 @@ def declaration_of(given: Any) -> Declaration:
     if settings.get("sigma_max") is not None:  # ScoreSdeVe
         ends = _ends(settings)
         return Declaration(family=Family("ve", clocks.OF_SIGMA, ends), prediction="score" if "SdeVe" in name else None)
-    raise UsageError(f"A {name} says nothing of a(t) and s(t): it has no alphas_cumprod and no sigmas. Give {TAKEN}.")
+    raise UsageError(
+        f"This is {with_article(name)}, which says nothing of a(t) and s(t): it has no alphas_cumprod and no sigmas. "
+        f"Give {TAKEN}."
+    )
 
 
 def _flow(settings: Mapping[str, Any]) -> Declaration:
@@ -116,6 +120,11 @@ def alphas_of_table(table: Any) -> Tensor:
         raise UsageError(
             f"A table should be alphas_cumprod: one number between 0 and 1 for each timestep. It has the shape "
             f"{tuple(alphas.shape)}{numbers}."
+        )
+    if alphas[-1] > alphas[0] and alphas.max() < HIGHEST_LINEAR_BETA:
+        raise UsageError(
+            f"These numbers rise from {alphas[0]:g} to {alphas[-1]:g}: they look like betas. A table should be "
+            "alphas_cumprod: torch.cumprod(1 - betas, 0)."
         )
     return alphas
 

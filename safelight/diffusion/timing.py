@@ -1,4 +1,4 @@
-"""Processes whose time is that of a loop, and whose network is told what the loop tells it."""
+"""Processes in the time units of a user's loop, with the time input that its network expects."""
 
 from __future__ import annotations
 

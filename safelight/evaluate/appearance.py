@@ -39,7 +39,7 @@ def pixel_statistics(images: np.ndarray) -> PixelStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class AppearanceFigure:
     """A number of a set of samples, and the lowest and highest that sets of real images have."""
 
     value: float
@@ -62,10 +62,10 @@ class RealAppearance:
         self._colour = self._real.colour.mean(0)
         self._spread = np.maximum(MIN_SPREAD, self._real.colour.std(0))
 
-    def measure(self, samples: np.ndarray) -> dict[str, Look]:
+    def measure(self, samples: np.ndarray) -> dict[str, AppearanceFigure]:
         """`samples`: uint8 [n, channels, height, width], two at least."""
         own, real = self._numbers(pixel_statistics(samples)), self._ranges(len(samples))
-        return {name: Look(number, *real[name]) for name, number in own.items()}
+        return {name: AppearanceFigure(number, *real[name]) for name, number in own.items()}
 
     def _numbers(self, statistics: PixelStatistics) -> dict[str, float]:
         return {

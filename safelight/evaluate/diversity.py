@@ -18,13 +18,13 @@ MAX_IMAGES = 2000  # images of each kind: pairs cost their square
 
 
 @dataclass(frozen=True, slots=True)
-class Diversity:
+class DiversityFigures:
     variance: Figure  # ratio of total variances
     distance: Figure  # ratio of mean distances between two images
     vendi: Figure  # ratio of effective numbers of different images
 
 
-def diversity(features: np.ndarray, reference: np.ndarray) -> Diversity:
+def diversity(features: np.ndarray, reference: np.ndarray) -> DiversityFigures:
     """Ratios of the samples to real images at the same number, which is at most half of the real ones; their range for
     real images comes from halves of these drawn again and again. The Vendi score needs that: it grows with the number.
     """
@@ -58,7 +58,7 @@ def diversity(features: np.ndarray, reference: np.ndarray) -> Diversity:
             excess="they vary more than real images, as noise and broken images do",
         )  # fmt: skip
 
-    return Diversity(
+    return DiversityFigures(
         figure("variance", lambda x: float(x.var(0, ddof=1).sum()), "vary {:.2f} times as much as real images"),
         figure("distance", mean_distance, "lie {:.2f} times as far apart as real images"),
         figure("vendi", lambda x: vendi(x - centre), "hold {:.2f} times as many different images as real ones do"),

@@ -140,6 +140,9 @@ class FID:
         self._samples = SampleFeatures(real_images, features, **settings)
         self._reference = fit_reference(self._samples.real)
 
+    def __repr__(self) -> str:
+        return f"FID(features={self._samples.extractor.label!r}, real={len(self._samples.real)}, n={self.n})"
+
     @property
     def ranges(self) -> dict[str, str]:
         return self._samples.ranges

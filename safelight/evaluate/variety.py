@@ -97,6 +97,10 @@ class Diversity:
             )
         self._real = Real(real, extractor.label, components=COMPONENTS.get(extractor.name, 0))
 
+    def __repr__(self) -> str:
+        samples = self._samples
+        return f"Diversity(features={samples.extractor.label!r}, real={len(samples.real)}, n={samples.n})"
+
     @property
     def ranges(self) -> dict[str, str]:
         return self._samples.ranges

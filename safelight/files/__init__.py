@@ -6,6 +6,7 @@ from safelight.files.disk import DISK, TEMPORARY, Disk, is_folder, list_names, s
 from safelight.files.lock import RunLock, open_lock
 from safelight.files.reading import (
     CHUNK,
+    MAX_PICTURE_BYTES,
     Unreadable,
     open_mapped,
     open_plain,
@@ -29,8 +30,8 @@ from safelight.files.writing import (
 )
 
 __all__ = [
-    "CHUNK", "DISK", "TEMPORARY", "Disk", "RunLock", "Unreadable", "append_to", "create_file", "is_folder",
-    "list_names", "make_directories", "move_aside", "open_lock", "open_mapped", "open_plain", "open_regular",
-    "read_chunks", "read_json", "read_plain", "read_tensor_file", "remove_tree", "replace_atomically", "status_of",
-    "temporary_name", "try_to_remove", "write_atomically", "write_durably",
+    "CHUNK", "DISK", "MAX_PICTURE_BYTES", "TEMPORARY", "Disk", "RunLock", "Unreadable", "append_to", "create_file",
+    "is_folder", "list_names", "make_directories", "move_aside", "open_lock", "open_mapped", "open_plain",
+    "open_regular", "read_chunks", "read_json", "read_plain", "read_tensor_file", "remove_tree",
+    "replace_atomically", "status_of", "temporary_name", "try_to_remove", "write_atomically", "write_durably",
 ]  # fmt: skip

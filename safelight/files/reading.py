@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 CHUNK = 8 << 20  # bytes per system call: large enough for speed, small enough that hashing and writing interleave
 LARGEST_JSON = 64 << 20
+MAX_PICTURE_BYTES = 64 << 20  # of a picture that a run drew
 PATIENCE = 3.0  # seconds
 _FIXABLE = {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 

@@ -73,6 +73,9 @@ class FiniteGuard:
 
         weakref.finalize(self, hook_before_call(model, keep))
 
+    def __repr__(self) -> str:
+        return f"FiniteGuard(refused={self.refused}, first_nonfinite={self.first_nonfinite!r})"
+
     def step(self, loss: Tensor | float) -> bool:
         """Whether the update was made. Waits for the device, which every loop does that prints its loss."""
         loss = torch.as_tensor(loss).detach()

@@ -95,7 +95,7 @@ class HealableRun(Protocol):
 
 
 class Healer:
-    """Without `heal.enabled` it does nothing new, but what the journal of the run says still holds."""
+    """Without `heal.enabled` it takes no new action; actions that the journal of the run has still apply."""
 
     def __init__(self, config: Config, state: HealedState, run: HealableRun, report: Callable[[Act], None]) -> None:
         self._config, self._state, self._run, self._report = config, state, run, report

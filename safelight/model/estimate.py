@@ -66,6 +66,8 @@ def estimate(
     fp32, bf16 or fp16, by autocast. `largest`: search the largest batch that fits as well, which takes seconds.
     Nothing is computed or allocated, and the model is left as it is.
     """
+    if not isinstance(shape, Sequence):  # estimate_memory(model, batch, size) of others
+        raise UsageError(f"shape is {shape!r}. Give that of a batch, such as (64, 3, 64, 64).")
     if len(shape) < 2 or any(not isinstance(side, int) or side < 1 for side in shape):
         raise UsageError(f"shape is {tuple(shape)}. Give that of a batch, such as (64, 3, 64, 64).")
     if precision not in PRECISIONS:

@@ -33,21 +33,25 @@ def check_finite(tensor: Tensor, name: str = "the tensor") -> Tensor:
     )
 
 
-_listeners: weakref.WeakKeyDictionary[Any, list[Callable[[str], None]]] = weakref.WeakKeyDictionary()
+# Weak on both sides: a listener that knows its optimizer would keep it, and be kept by it, for ever.
+_listeners: weakref.WeakKeyDictionary[Any, list[weakref.WeakMethod[Callable[[str], None]]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def on_refusal(optimizer: Any, listener: Callable[[str], None]) -> Callable[[], None]:
-    """Calls `listener` with the place of the first value that is not finite, where a guard refuses an update of this
-    optimizer. Returns what ends that."""
-    listeners = _listeners.setdefault(optimizer, [])
-    listeners.append(listener)
-    return lambda: listeners.remove(listener)
+    """Calls `listener`, a method of an object that somebody else keeps, with the place of the first value that is not
+    finite, where a guard refuses an update of this optimizer. Returns what ends that."""
+    listeners, method = _listeners.setdefault(optimizer, []), weakref.WeakMethod(listener)
+    listeners.append(method)
+    return lambda: listeners.remove(method)
 
 
 def report_refusal(optimizer: Any, where: str) -> None:
     for each in (optimizer, getattr(optimizer, "optimizer", None)):  # accelerate wraps it
-        for listener in tuple(_listeners.get(each, ()) if each is not None else ()):
-            listener(where)
+        for method in tuple(_listeners.get(each, ()) if each is not None else ()):
+            if (listener := method()) is not None:
+                listener(where)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> Tensor:
@@ -68,7 +72,7 @@ def nonfinite_weights(named_parameters: Iterable[tuple[str, Tensor]]) -> str | N
 
 
 class NonfiniteSearch:
-    """Inside, every output and every gradient of a network is read on the host: slow, and only after the fact."""
+    """While active, every output and gradient of a network is checked on the host: slow, for replays only."""
 
     def __init__(self, model: nn.Module) -> None:
         self.found: str | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 from safelight.vocabulary import Signal
 
@@ -15,6 +16,8 @@ MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are no
 MAX_PARTS = 32  # parts of a network; more are put together
 SMALL, FEW = 1024, 8  # numbers of a small tensor; small tensors that are not worth their own way
 BINS = 64  # of a histogram of weights
+REPLICATED = "DistributedDataParallel"
+PARALLEL = (REPLICATED, "DataParallel")
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # in names of parameters
 
 SumOverProcesses = Callable[[Tensor], Tensor]
@@ -97,11 +100,17 @@ def named_without_wrappers(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(bare(name), parameter) for name, parameter in model.named_parameters()]
 
 
+def is_of(model: nn.Module, *names: str) -> bool:
+    """Whether its class, or one that it is made of, has one of the names."""
+    return any(kind.__name__ in names for kind in type(model).__mro__)
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Without DDP, torch.compile and their like: their parameters are those of the module inside."""
+    """Without DDP, torch.compile and their like, or classes made of them: their parameters are those of the module
+    inside."""
     while True:
         inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+        if inner is None and is_of(model, *PARALLEL):
             inner = getattr(model, "module", None)
         if not isinstance(inner, nn.Module):
             return model
@@ -134,7 +143,7 @@ class ReadNorms:
         if len(self._small) < FEW or kinds != {(torch.float32, True, False)}:
             return norms_of(tensors)
         found = np.empty(len(tensors), np.float32)
-        numbers = torch._utils._flatten_dense_tensors([tensors[place] for place in self._small]).numpy()
+        numbers = _flatten_dense_tensors([tensors[place] for place in self._small]).numpy()
         with np.errstate(over="ignore", invalid="ignore"):
             numbers *= numbers
             found[self._small] = np.sqrt(np.add.reduceat(numbers, self._starts))

@@ -1,4 +1,4 @@
-"""Sees every step of a run, whoever trains: measures it, brings readings to the host, records and diagnoses them."""
+"""Measures every step, of our trainer or a watched loop; brings readings to the host, records and diagnoses them."""
 
 from __future__ import annotations
 

@@ -12,15 +12,14 @@ import numpy as np
 from PIL import Image
 
 from safelight.diagnosis.finding import Finding
-from safelight.files import read_plain
+from safelight.files import MAX_PICTURE_BYTES, read_plain
 from safelight.record.backlog import group_by_signals
 from safelight.record.sinks import open_sinks
-from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture
+from safelight.record.sinks.batch import Event, Histogram, LoggedPicture, SinkBatch
 from safelight.record.sinks.logger_threads import LoggerThreads
 from safelight.record.store import RecordWriter, SilentRecordWriter
 from safelight.run import RunFolder
 
-LARGEST_PICTURE = 64 << 20  # bytes
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
 END_SECONDS, INTERRUPTED_SECONDS = 20.0, 5.0  # that loggers have to finish: W&B has its last uploads to make
 
@@ -70,14 +69,14 @@ class Recorder:
     def event(self, step: int, kind: str, /, **facts: Any) -> None:
         self._record.event(step, kind, **facts)
         if self._loggers is not None:
-            self._loggers.put(Batch(events=(Event(step, kind, facts),)))
+            self._loggers.put(SinkBatch(events=(Event(step, kind, facts),)))
 
     def picture(self, step: int, kind: str, path: Path) -> None:
         """A picture that is finished and lies in the run folder."""
-        with Image.open(io.BytesIO(read_plain(path, LARGEST_PICTURE))) as image:
+        with Image.open(io.BytesIO(read_plain(path, MAX_PICTURE_BYTES))) as image:
             self._record.picture(step, kind, path.absolute(), image.size)
         if self._loggers is not None and path.suffix == ".png":  # an animation is not one that TensorBoard could show
-            self._loggers.put(Batch(pictures=(LoggedPicture(step, kind, path),)))
+            self._loggers.put(SinkBatch(pictures=(LoggedPicture(step, kind, path),)))
 
     @property
     def has_loggers(self) -> bool:
@@ -86,13 +85,13 @@ class Recorder:
     def histograms(self, step: int, found: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
         """(counts, edges) by name: for loggers only, the record holds none."""
         if self._loggers is not None:
-            self._loggers.put(Batch(histograms=tuple(Histogram(step, name, *each) for name, each in found.items())))
+            self._loggers.put(SinkBatch(histograms=tuple(Histogram(step, name, *each) for name, each in found.items())))
 
     def finding(self, step: int, found: Finding) -> None:
         self._record.finding(step, found.code, **found.to_json())
         if self._loggers is not None:
             facts = {"cause": found.cause, "severity": found.severity, "summary": found.summary}
-            self._loggers.put(Batch(events=(Event(step, "finding", facts),)))
+            self._loggers.put(SinkBatch(events=(Event(step, "finding", facts),)))
 
     def flush(self, *, wait: bool = False) -> None:
         self._record.flush(wait=wait)
@@ -122,4 +121,4 @@ class Recorder:
     def _send(self) -> None:
         rows, self._readings, self._sent = self._readings, [], time.monotonic()
         if self._loggers is not None and rows:
-            self._loggers.put(Batch(readings=tuple(group_by_signals(rows))))
+            self._loggers.put(SinkBatch(readings=tuple(group_by_signals(rows))))

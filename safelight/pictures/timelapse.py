@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 from safelight.errors import CheckpointError
-from safelight.files import DISK, Disk, read_plain
+from safelight.files import DISK, MAX_PICTURE_BYTES, Disk, read_plain
 from safelight.pictures.grid import (
     BACKGROUND,
     BROKEN,
@@ -27,7 +27,6 @@ from safelight.pictures.grid import (
 MOST_FRAMES = 24  # pure noise, the worst case, takes about 150 kB per frame
 MOST_PIXELS = 600  # longer side of a frame
 COLOURS = 240  # of the pictures; the rest are ink
-MAX_PICTURE_BYTES = 64 << 20  # bytes of a picture of ours
 TRACK = (52, 46, 41)
 HOLD = 2.0  # seconds the last frame stays longer
 FOOT = CAPTION_SIZE + 14

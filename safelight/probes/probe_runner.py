@@ -22,7 +22,7 @@ from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import REPLAYED_FIRST, SHARE, ProbeSchedule
 from safelight.probes.runner.averages import AverageProbe
 from safelight.probes.runner.copies import CopyProbe
-from safelight.probes.runner.guard import Guard
+from safelight.probes.runner.guard import ProbeGuard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.runner.start import StartProbe
 from safelight.probes.sample_parameter import SampleParameter
@@ -55,7 +55,7 @@ class ProbeRunner:
         copies, one for each of them."""
         self.subject, self.declared, self._alone = subject, declared, alone
         self._after_preflight, self._from_step = after_preflight, from_step
-        self._guard = Guard(say)
+        self._guard = ProbeGuard(say)
         self._start, self._copies = StartProbe(subject, self._guard), CopyProbe(subject, self._guard)
         self._frozen = FrozenWeights(subject.model)
         self._named = trainable_parameters(subject.model)

@@ -1,4 +1,4 @@
-"""From what is declared and what is seen to one process in the loop's own time: proven, or not known."""
+"""Which process a loop uses, in its own time units, by declaration and by proof; None if not certain."""
 
 from __future__ import annotations
 

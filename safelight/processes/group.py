@@ -79,7 +79,7 @@ class ProcessGroup:
             raise FollowedError(*first) from error
 
     def beat(self) -> None:
-        """A sign of life of the thread that trains."""
+        """A heartbeat of the thread that trains."""
         if self._heartbeat is not None:
             self._heartbeat.progress += 1
 

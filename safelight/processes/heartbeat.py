@@ -57,7 +57,7 @@ class Heartbeat:
         while not self._store.check(here):
             if time.monotonic() > until:
                 gone = next((rank for rank, each in enumerate(here) if self.read(each) is None), 0)
-                raise ProcessLost(f"Process {gone} is gone: it did not come.")
+                raise ProcessLost(f"Process {gone} did not start in time.")
             time.sleep(0.01)
 
     # --- the store, last messages, meeting points -----------------------------------------------------------------
@@ -204,7 +204,7 @@ class Heartbeat:
             self._last_beats[rank] = (count, beaten, progress, moved)
             allowed = self._patience * (FIRST_PATIENCE if int(progress) < FIRST_STEPS else 1)
             if now - beaten > patience:
-                silent.append((now - beaten, rank, "it gave no sign of life for {:.0f} seconds"))
+                silent.append((now - beaten, rank, "no heartbeat for {:.0f} seconds"))
             elif now - moved > allowed and now - beaten < allowed / 2:  # else its heartbeat stands still too
                 silent.append((now - moved, rank, "it has been in the same step for {:.0f} seconds"))
         if silent:

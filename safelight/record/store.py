@@ -178,7 +178,7 @@ class RecordWriter:
         if self._presence is not None and self._presence.is_lost():
             chunks.database = self._presence.restore(chunks.database)
             words = (
-                f"The record {self._path} was deleted or replaced while it was written. It was written again, whole."
+                f"The record {self._path} was deleted or replaced while it was written. It was rewritten completely."
             )
             self.restorations.append(words)
             self._report(words)

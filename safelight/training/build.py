@@ -133,7 +133,9 @@ def build(
         held_out_set = FixedSet(config, images, held_out_ids, objective, runtime, count, denoisers)
     loader = BatchLoader(_with_workers(config, runtime), batches, rank=runtime.group.rank, processes=runtime.group.size)
     parameters = [parameter for _, parameter in weights.named_parameters]
-    reduction = weights.reduction or make_reduction(parameters, runtime.group, config.train.shards)
+    reduction = weights.reduction or make_reduction(
+        parameters, runtime.group, config.train.shards, state.gradient_order
+    )
     stepper = Stepper(config, runtime, objective, state, network, reduction)
     return Setup(config, runtime, state, stepper, loader, fixed_set, held_out_set, batches, images, held_out_ids)
 

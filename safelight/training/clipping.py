@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from safelight.config.check import clipping_problems
 from safelight.config.tree import Clipping
@@ -62,7 +62,7 @@ class AdaptiveClipper:
 
     def __init__(
         self,
-        parameters: Iterable[Tensor],
+        parameters: nn.Module | Iterable[Tensor],
         *,
         factor: float = 2.0,
         decay: float = 0.99,
@@ -70,8 +70,9 @@ class AdaptiveClipper:
         highest: float = 10.0,
         initial: float | None = None,
     ) -> None:
-        """The limit is `factor` times the running norm, between `lowest` and `highest`; `initial` until there is a
-        running norm, or `highest`. `decay`: memory of the running norm."""
+        """`parameters` of a model, or the model. The limit is `factor` times the running norm, between `lowest` and
+        `highest`; `initial` until there is a running norm, or `highest`. `decay`: memory of the running norm."""
+        parameters = parameters.parameters() if isinstance(parameters, nn.Module) else parameters
         self._parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if not self._parameters:
             raise UsageError("AdaptiveClipper was given no parameters. Was their generator used up by something else?")
@@ -82,6 +83,9 @@ class AdaptiveClipper:
             raise UsageError(problem.replace("clipping.", ""))
         self._clipper = Clipper(settings, self._parameters[0].device)
         self.limit = self._clipper.limit()
+
+    def __repr__(self) -> str:
+        return f"AdaptiveClipper(limit={float(self.limit):g}, running={float(self.running):g})"
 
     @property
     def running(self) -> Tensor:

@@ -14,6 +14,7 @@ from safelight.config.check import MAX_EMA_WIDTH, MIN_EMA_WIDTH
 from safelight.config.tree import Ema
 from safelight.errors import UsageError
 from safelight.monitors.modules import trainable_parameters, unwrapped
+from safelight.words import with_article
 
 MAIN_EMA = "main"  # the EMA that samples are drawn from
 
@@ -86,7 +87,7 @@ class EmaWeights:
         return self.tensors(name if name in self.shadows else MAIN_EMA)
 
     @torch.no_grad()
-    def load(self, ema_name: str, tensors: dict[str, Tensor]) -> None:
+    def load(self, ema_name: str, tensors: Mapping[str, Tensor]) -> None:
         for name, shadow in zip(self.names, self.shadows[ema_name], strict=True):
             shadow.copy_(tensors[name])
 
@@ -106,6 +107,10 @@ class EMA:
             widths = f"width between {MIN_EMA_WIDTH} and {MAX_EMA_WIDTH} (is {width})"
             allowed = f"decay lies between 0 and 1 (is {decay}), {widths}."
             raise UsageError(f"An EMA cannot be made of these: {allowed}")
+        if not isinstance(model, nn.Module):
+            raise UsageError(
+                f"An EMA is made of a model, and this is {with_article(type(model).__name__)}: EMA(model)."
+            )
         self._model = unwrapped(model)
         kind = "exponential" if width is None else "power"
         settings = Ema(kind=kind, decay=decay, warmup=warmup, width=width or 0.1, snapshots=0)
@@ -115,6 +120,9 @@ class EMA:
         self._buffers = {name: buffer.detach().clone() for name, buffer in self._model.named_buffers()}
         self.updates = 0
         self._swapped = 0
+
+    def __repr__(self) -> str:
+        return f"EMA(updates={self.updates}, next_decay={self.decay:g})"
 
     @property
     def decay(self) -> float:

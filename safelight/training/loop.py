@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from signal import Signals
@@ -23,7 +24,7 @@ from safelight.training.build import Setup, out_of_memory
 from safelight.training.pictures import PicturesAndEvaluations
 from safelight.training.recovery import RunHealing
 from safelight.training.saving import Saving
-from safelight.training.step_reader import Screen, Session, StepReader
+from safelight.training.step_reader import Screen, StepReader, TrainingSession
 
 
 class Trainer:
@@ -37,7 +38,7 @@ class Trainer:
         elapsed = folder.status().get("seconds", self.state.counters.seconds)
         self._speed = Speedometer(self.state.counters.seconds, elapsed if isinstance(elapsed, float) else 0.0)
         self.record = Recorder(*self._open_record())
-        session = Session(setup, folder, self.record, self._speed, screen)
+        session = TrainingSession(setup, folder, self.record, self._speed, screen)
         self._healing = RunHealing(session)
         self._healer = healer = self._healing.healer
         diagnosis = LiveDiagnosis(folder, self.record, screen.say)
@@ -92,7 +93,7 @@ class Trainer:
                     self._pictures.draw_if_due()
                     self._saving.save_ema_profiles_if_due()
                     if number := interrupts.os_signal if group.size == 1 else self._reader.os_signal:
-                        self._leave(number)
+                        self._leave(number, interrupts.kill_moment(number, self.config.train.grace))
                     self._saving.save_if_due()
                 except Rollback as rollback:
                     self._go_back(rollback)
@@ -103,7 +104,7 @@ class Trainer:
                 self._saving.report_patience()
 
     def _go_back(self, rollback: Rollback) -> None:
-        """Nothing of the steps that are given up may be left: not in memory, on disk, or in the record."""
+        """Removes every trace of the discarded steps: in memory, on disk and in the record."""
         loaded = self._saving.find_good()
         if loaded is None:
             raise rollback.without_checkpoint(self.config.optimizer.lr)
@@ -122,12 +123,23 @@ class Trainer:
         self._pictures.finish()
         self._saving.check_finished()
 
-    def _leave(self, number: int) -> None:
-        self._finish()
-        step = self.state.counters.step
-        self.folder.update_status(status="interrupted", step=step)
+    def _leave(self, number: int, killed_at: float) -> None:
+        """`killed_at`: what can wait is left out, and so is a save that would not end in time."""
+        if math.isinf(killed_at):
+            self._finish()
+        else:
+            self.folder.check()
+            self._saving.finish_until(killed_at)
+        step, saved = self.state.counters.step, self.setup.group.broadcast(lambda: self._saving.newest)
+        self.folder.update_status(status="interrupted", step=step if saved is None else saved)
+        kept = "everything is saved"
+        if saved != step:
+            kept = (
+                f"a checkpoint takes {self._saving.seconds:.0f} s, and less was left (train.grace): "
+                f"{'nothing' if saved is None else f'step {saved}'} is saved"
+            )
         raise Interrupted(
-            f"Stopped by {Signals(number).name} after step {step} of {self.config.train.steps}; everything is saved. "
+            f"Stopped by {Signals(number).name} after step {step} of {self.config.train.steps}; {kept}. "
             f"Continue with: safelight resume {self.folder.path}",
             exit_code=exit_code_of(number),
         )

@@ -20,7 +20,7 @@ from safelight.training.previews import (
     save_preview,
 )
 from safelight.training.saving import Saving
-from safelight.training.step_reader import Session, StepReader
+from safelight.training.step_reader import StepReader, TrainingSession
 
 MAX_REJECTED = 1000  # files left out that the record names; data.json has all
 
@@ -28,7 +28,7 @@ MAX_REJECTED = 1000  # files left out that the record names; data.json has all
 class PicturesAndEvaluations:
     """Samples are drawn by all processes; pictures and evaluations are made by the first."""
 
-    def __init__(self, session: Session, reader: StepReader, saving: Saving) -> None:
+    def __init__(self, session: TrainingSession, reader: StepReader, saving: Saving) -> None:
         self._session, self._reader, self._saving, self._setup = session, reader, saving, session.setup
         self._config, self._state, self._group = self._setup.config, self._setup.state, self._setup.group
         self._record, self._folder = session.record, session.folder
@@ -104,10 +104,13 @@ class PicturesAndEvaluations:
             if drawn and self._group.is_main:
                 self._session.attempt("The picture", self._paint, drawn[0])
                 self._seconds = time.perf_counter() - begun - drawn[0].seconds_beyond
-                self._session.attempt("The look at the samples", self._look, drawn[0], ended, evaluating)
+                self._session.attempt("The measurement of the samples", self._look, drawn[0], ended, evaluating)
         if self._group.broadcast(lambda: bool(drawn)) and evaluating:
             self._reader.read()  # a run that must stop stops here, and not inside what may fail
-            self._evaluator.recall()
+            if self._setup.is_sharded:
+                self._evaluator.recall()
+            else:
+                self._session.attempt("The comparison with the best samples", self._evaluator.recall)
             evaluate = self._evaluator.evaluate
             with self._session.doing("evaluating samples"):
                 self._group.broadcast(lambda: self._session.attempt("The evaluation", evaluate, drawn[0]))

@@ -17,13 +17,13 @@ from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.optimizer import warmup_steps
 from safelight.training.scaling import LossScale
-from safelight.training.step_reader import Session
+from safelight.training.step_reader import TrainingSession
 
 
 class RunHealing:
     """The run as the healer acts on it: see `healing.healer.HealableRun`. The journal itself is in the checkpoints."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TrainingSession) -> None:
         setup = session.setup
         self._session, self._setup, self._state, self._folder = session, setup, setup.state, session.folder
         self.device, self.group = setup.runtime.device, setup.group
@@ -63,7 +63,7 @@ class RunHealing:
         return warmup_steps(settings, self._setup.config.train.steps)
 
     def fixed_set_loss(self) -> float:
-        return self.group.broadcast(lambda: float(self._setup.fixed_set.raw_losses(self._state).mean()))
+        return float(self._setup.fixed_set.raw_losses(self._state, self.group).mean())
 
     def is_overflow(self, loss: Tensor) -> bool:
         return self._state.loss_scale.is_overflow(loss)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.checkpoints.compatibility import check_moments, check_numbers, check_scalars, check_tensors
+from safelight.checkpoints.compatibility import check_moments, check_numbers, check_order, check_scalars, check_tensors
 from safelight.checkpoints.ema_profiles import PREFIX, profile_name
 from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
@@ -77,6 +77,8 @@ class State:
     host_copy: HostCopy = field(default_factory=HostCopy)
     origin: dict[str, Any] = field(default_factory=dict)
     """What a checkpoint says about the settings and the images that it was trained with."""
+    gradient_order: list[int] = field(default_factory=list)
+    """Places of the parameters as their gradients come, by which several processes send them; empty for one."""
 
     def note_origin(self, config: Config, images: str) -> None:
         """`images`: their fingerprint."""
@@ -107,10 +109,11 @@ class State:
         )
 
     def _words(self) -> dict[str, Any]:
-        return {"journal": self.journal.to_json(), "watch": self.watch.to_json(), "origin": self.origin}
+        words = {"journal": self.journal.to_json(), "watch": self.watch.to_json(), "origin": self.origin}
+        return words | ({"gradient_order": [*self.gradient_order]} if self.gradient_order else {})
 
     def snapshot_profiles(self) -> Snapshot:
-        """Both EMA profiles at this step, cloned; written like a checkpoint, so that they are whole or absent."""
+        """Both EMA profiles at this step, cloned; written atomically, as a checkpoint is."""
         tensors = {
             PREFIX + profile_name(width): {
                 name: value.detach().to("cpu", copy=True) for name, value in self.ema.profile(width).items()
@@ -139,21 +142,22 @@ class State:
         check_numbers(Counters, loaded.state, f"The state of {loaded.path}", COUNTER_KEYS)
         check_numbers(DivergenceWatch, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
         check_scalars(("clip_running", "loss_scale", "good_steps"), loaded)
+        check_order(loaded, len(self.weights.named_parameters))
         read_journal(loaded.state.get("journal"))
 
     @torch.no_grad()
     def restore(self, loaded: Loaded) -> None:
         """The exact inverse of `snapshot`."""
         self.check(loaded)
-        self.weights.load(loaded.tensors["model"])
-        self.ema.load(MAIN_EMA, loaded.tensors["ema"])
+        self.weights.load(loaded.contents("model"))
+        self.ema.load(MAIN_EMA, loaded.contents("ema"))
         for ema_name in self.ema.shadows:
             if ema_name != MAIN_EMA:
-                prefix = f"{ema_name}/"
-                group = loaded.tensors.get("profiles", {})
-                self.ema.load(ema_name, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
-        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.tensors["optimizer"])
-        self.monitors.restore(loaded.tensors.get("monitors", {}))
+                prefix, profiles = f"{ema_name}/", loaded.contents("profiles")
+                names = [name for name in profiles if name.startswith(prefix)]
+                self.ema.load(ema_name, {name.removeprefix(prefix): profiles[name] for name in names})
+        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.contents("optimizer"))
+        self.monitors.restore(dict(loaded.contents("monitors")))
         self.clipper.running.fill_(loaded.state["clip_running"])
         if self.loss_scale.active:  # a run that left fp16 may go back to where it had a scale
             self.loss_scale.value.fill_(loaded.state["loss_scale"])
@@ -162,6 +166,8 @@ class State:
         self.counters = Counters.from_json(loaded.state)
         self.watch = DivergenceWatch(**{name: watch[name] for name in DivergenceWatch.__slots__ if name in watch})
         self.journal = read_journal(loaded.state.get("journal"))
+        if order := loaded.state.get("gradient_order"):
+            self.gradient_order[:] = order
 
 
 def make_state(

@@ -32,7 +32,7 @@ SYSTEM_EVERY = 16  # steps between readings of speed and memory
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepSummary:
     """What a screen shows of a step."""
 
     step: int
@@ -52,14 +52,14 @@ class Screen(Protocol):
     """Where a run is shown."""
 
     def say(self, text: str) -> None: ...
-    def show(self, progress: Progress) -> None: ...
+    def show(self, progress: StepSummary) -> None: ...
     def doing(self, what: str) -> None:
         """What the run does instead of steps, such as drawing; empty: steps."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TrainingSession:
     """A training that is under way: what the loop and its companions share."""
 
     setup: Setup
@@ -96,7 +96,7 @@ class Session:
             self.screen.doing("")
 
     def attempt(self, what: str, make: Callable[..., object], *given: Any) -> None:
-        """A picture or an evaluation that fails costs itself, never the training."""
+        """If a picture or an evaluation fails, the training continues without it."""
         try:
             make(*given)
         except ProcessLost:
@@ -115,7 +115,7 @@ def _mean_of_finite(numbers: Iterable[float]) -> float:
 class StepReader:
     """Reads the device once per window: a copy waits for all the work that is queued before it."""
 
-    def __init__(self, session: Session, observer: Observer, healer: Healer) -> None:
+    def __init__(self, session: TrainingSession, observer: Observer, healer: Healer) -> None:
         setup = session.setup
         self._session, self._setup, self._state, self._record = session, setup, setup.state, session.record
         self._observer, self._healer = observer, healer
@@ -138,11 +138,14 @@ class StepReader:
 
     def add(self, view: StepView) -> None:
         """After every step."""
-        self._window.append(view)
         decay = self._state.ema.decay(MAIN_EMA, view.step + 1)
         host_readings = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
-        host_readings |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
-        self._observer.add(view.step, [*view.readings, *self._batch_check.check(view)], host_readings)
+        readings = [*view.readings, *self._batch_check.check(view)]
+        try:
+            host_readings |= self._process_check.check(view, replaced=bool(self._healer.step_settings.quarantined))
+        finally:  # also where a process is lost meanwhile: the step is done, and is saved with what it was measured by
+            self._window.append(view)
+            self._observer.add(view.step, readings, host_readings)
         ended = self._session.step == self._setup.config.train.steps
         on_host = view.refused.device.type == "cpu"  # can be read at no cost: a refusal is judged at once
         if on_host:
@@ -184,9 +187,15 @@ class StepReader:
         self._healer.read(view.step, view.inputs, reading[vocabulary.LOSS.name], refused=refused, overflow=overflow)
 
     def discard(self) -> bool:
-        """Drops the steps that were not read yet; whether one of their updates was refused, which is not counted."""
-        self._window = []
-        return any(bool(reading[vocabulary.REFUSED.name]) for reading in self._observer.read())
+        """Reads the steps that were not read yet, for what a checkpoint remembers of them; whether one of their updates
+        was refused, which is not judged any more."""
+        views, self._window = self._window, []
+        for view, reading in zip(views, self._observer.read(), strict=True):
+            if bool(reading[vocabulary.REFUSED.name]):
+                return True
+            self._state.counters.refused_in_row = 0
+            self._epochs.add(view.step, reading[vocabulary.LOSS.name], self._state.counters)
+        return False
 
     @property
     def _images_per_second(self) -> float:
@@ -204,7 +213,7 @@ class StepReader:
     def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
         step = self._session.step
         self._session.screen.show(
-            Progress(
+            StepSummary(
                 step=step,
                 steps=self._setup.config.train.steps,
                 loss=_mean_of_finite(self._losses),

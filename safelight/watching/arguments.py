@@ -1,4 +1,4 @@
-"""What a loop shows of itself when it is put under watch, refused in words where it is something else."""
+"""The arguments of `watch`, validated."""
 
 from __future__ import annotations
 
@@ -61,6 +61,8 @@ class WatchArguments:
     previews: PreviewIntervals = PreviewIntervals()
     space: Space | None = None
     """What the model is trained on; seen by its channels and distribution where it is not declared."""
+    held_out: Any = None
+    """Images that the loop does not train on."""
 
     def __post_init__(self) -> None:
         refuse_partitioned(self.model)  # on every process, before a folder is made

@@ -13,9 +13,9 @@ from torch import nn
 
 from safelight import checks
 from safelight.capturing.capture import Capture
-from safelight.capturing.evidence import Evidence, describe_loop, describe_network
-from safelight.capturing.explanation import Explained
-from safelight.capturing.living import scaler_in_use
+from safelight.capturing.evidence import CaptureEvidence, describe_loop, describe_network
+from safelight.capturing.explanation import ExplainedMicroBatch
+from safelight.capturing.living import prediction_of_schedulers, scaler_in_use
 from safelight.diagnosis import Diagnosis
 from safelight.monitors.modules import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
@@ -57,7 +57,7 @@ class Captured:
         self._on_finding, self._stop_after = on_finding, stop_after
         self.watch: Watch | SilentWatch | None = None
         self.updates = 0
-        self._evidence = Evidence()
+        self._evidence = CaptureEvidence()
         self._capture = Capture(self, say)
         self._members = Members()
         self._network = ""
@@ -113,21 +113,29 @@ class Captured:
 
     # --- what the capture tells -----------------------------------------------------------------------------------
 
-    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None:
+    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None) -> None:
         self._network = describe_network(unwrapped(network), optimizer)
         self.watch = open_watch(
             self._arguments(network, optimizer, first), self._open_run, 0, self._say, self._on_finding,
             is_captured=True, calls=self._members.calls,
         )  # fmt: skip
+        self._compare_with_schedulers(first)
+
+    def _compare_with_schedulers(self, first: ExplainedMicroBatch | None) -> None:
+        alphas = None if first is None else first.alphas
+        declared = None if alphas is None else prediction_of_schedulers(alphas)
+        if declared in checks.PREDICTIONS and isinstance(self.watch, Watch):
+            place = float(checks.PREDICTIONS.index(declared))
+            self.watch.log({f"{CHECK.name}/{checks.TARGET_OF_SCHEDULER}": place})
 
     def _arguments(
-        self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None
     ) -> WatchArguments:
         """With what the first micro-batch proves."""
         search, alphas = self._capture.ema, None if first is None else first.alphas
         prediction = None
         if first is not None and alphas is not None:
-            evidence = Evidence()
+            evidence = CaptureEvidence()
             evidence.add(first)
             prediction = PREDICTIONS.get(evidence.recognised().target or "")
         return WatchArguments(
@@ -142,7 +150,7 @@ class Captured:
     def last_call(self) -> Call | None:
         return self.watch.last_call() if isinstance(self.watch, Watch) else None
 
-    def micro_batch(self, explained: Explained) -> None:
+    def micro_batch(self, explained: ExplainedMicroBatch) -> None:
         if explained.network is not None:  # it was looked at
             self._evidence.add(explained)
         if isinstance(self.watch, Watch):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.checks import Check
-from safelight.diagnosis.run_history import name_of
+from safelight.diagnosis.run_history import LEARNING_ERROR_SHARE, name_of
 from safelight.errors import UsageError
 from safelight.generate import evaluation_mode
 from safelight.model.calls import call_model
@@ -22,11 +22,11 @@ from safelight.vocabulary import GRADIENT_PART
 from safelight.watching.check_readings import TINY, rows_of_readings
 from safelight.watching.check_report import Row
 from safelight.watching.trial_steps import Series, Trial
+from safelight.words import first_line
 
 PLACES = (0.0, 0.1, 0.5, 0.9, 1.0)  # of the schedule: timesteps 0, 100, 500, 900 and 999 of a thousand
 SAMPLES = 4
 MAX_SAMPLE_REACH = 1.5  # times that of the images: samples of a trained model stay within
-LEARNT_ERROR_SHARE = 0.95  # of the error of a network that always predicts 0
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ def observe_outputs(network: nn.Module, trial: Trial, sampler: Callable[..., Any
             try:
                 found.samples = _statistics(draw(sampler, network, noise).float())
             except Exception as error:  # whatever a foreign sampler does
-                found.failed = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:120]}"
+                found.failed = f"{type(error).__name__}: {first_line(error, 120)}"
     return found
 
 
@@ -179,7 +179,7 @@ def _sample_rows(readings: Series, outputs: Outputs) -> list[Row]:
     if outputs.failed:
         return [Row("samples", "of the model itself", None, "finding", f"the sampler failed: {outputs.failed}")]
     error, zero = _first(readings, checks.LOSS_MSE), _first(readings, checks.LOSS_ZERO_MSE)
-    has_learnt = error is not None and zero is not None and error < LEARNT_ERROR_SHARE * zero
+    has_learnt = error is not None and zero is not None and error < LEARNING_ERROR_SHARE * zero
     limit = MAX_SAMPLE_REACH * outputs.reach
     rows = []
     for name, value in outputs.samples.items():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from safelight.diagnosis.doctor import diagnose_trial
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
@@ -26,6 +27,7 @@ from safelight.watching.check_report import CheckReport, with_findings
 from safelight.watching.check_rows import observe_outputs, rows_of, trace_memory
 from safelight.watching.foreign import bare_optimizer, refuse_sharded
 from safelight.watching.trial_steps import Trial, take_trial_steps
+from safelight.words import with_article
 
 MAX_IMAGES = 32  # images of the batch
 # The batch is shown several times, so repeats say nothing; without an optimizer, neither does the update of ours.
@@ -35,7 +37,7 @@ Call = Callable[[nn.Module, Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DebugBatch:
     images: Tensor
     labels: Tensor | None
 
@@ -107,7 +109,7 @@ def declare(process: Any, prediction: str | None) -> Declared:
     )  # fmt: skip
 
 
-def _batch_of(batch: Any) -> Batch:
+def _batch_of(batch: Any) -> DebugBatch:
     if isinstance(batch, Mapping):
         images = next((batch[key] for key in ("images", "image", "pixel_values", "x0", "x") if key in batch), None)
         labels = next((batch[key] for key in ("labels", "label", "class_labels", "y") if key in batch), None)
@@ -117,14 +119,15 @@ def _batch_of(batch: Any) -> Batch:
     if images is None or images.dim() < 2 or len(images) < 2:
         raise UsageError(
             "batch should be a tensor of at least two images as the loop trains on them, or (images, labels): "
-            f"it is a {type(batch).__name__}."
+            f"it is {with_article(type(batch).__name__)}."
+            + (" Take one batch of it: next(iter(loader))." if isinstance(batch, DataLoader) else "")
         )
     if not images.is_floating_point():
         raise UsageError(
             f"The images of the batch are {images.dtype}. Pass them as the model is given them: as floats."
         )
     labels = torch.as_tensor(labels) if isinstance(labels, Tensor | np.ndarray) else None
-    return Batch(images.detach().float(), None if labels is None else labels.detach())
+    return DebugBatch(images.detach().float(), None if labels is None else labels.detach())
 
 
 def _copies(
@@ -145,7 +148,7 @@ def _dropped(has_optimizer: bool) -> tuple[str, ...]:
 
 
 def _lacking(
-    process: Process | None, batch: Batch, sampler: Any, optimizer: Any, broken: Mapping[str, str]
+    process: Process | None, batch: DebugBatch, sampler: Any, optimizer: Any, broken: Mapping[str, str]
 ) -> dict[str, str]:
     """By part of the table: why it was not looked at."""
     found: dict[str, str] = {}

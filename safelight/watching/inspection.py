@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from safelight.capturing.living import held_by_others
@@ -12,10 +14,12 @@ from safelight.monitors.loss import noise_binning_of_draws, noise_binning_of_tab
 from safelight.monitors.modules import named_without_wrappers, unwrapped
 from safelight.monitors.pieces import is_sharded
 from safelight.monitors.suite import Monitors
+from safelight.observing.noise_levels import LEVELS_EVENT, describe_levels
 from safelight.observing.recorder import Recorder
+from safelight.probes.dataset import take_images
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.runner.inspected_loop import InspectedLoop
-from safelight.probes.skill import SkillProbe, Subject
+from safelight.probes.skill import HeldOutImages, SkillProbe, SkillSubject
 from safelight.vocabulary import CHECK, DRIFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
@@ -60,7 +64,8 @@ class Inspection:
         model, alphas = unwrapped(given.model), given.declared.alphas
         sharded, is_joint = is_sharded(model), place_here() is not None
         named = [(name, parameter) for name, parameter in named_without_wrappers(model) if parameter.requires_grad]
-        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)), named)
+        binning = None if alphas is None else noise_binning_of_table(log_snr_of(alphas))
+        self.monitors = Monitors(model, binning, named, is_sharded=sharded)
         also_held = held_by_others(optimizer) if is_captured and optimizer is not None else frozenset[int]()
         subject = InspectedLoop(
             model, optimizer, find_ema, given.sampler, given.data,
@@ -68,15 +73,24 @@ class Inspection:
         )  # fmt: skip
         # Among several processes the gradient is not that of the own samples, and cannot be computed again from them.
         self.probes = ProbeRunner(subject, given.declared, say, from_step=step, alone=not is_joint)
-        measured = Subject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
+        held_out = (
+            None
+            if given.held_out is None
+            else HeldOutImages(
+                lambda: take_images(given.held_out), lambda reason: say(f"held_out is not used: {reason}.")
+            )
+        )
+        measured = SkillSubject(model, find_ema, self.probes.pop_images, is_compiled(given.model), held_out)
         self.skill = SkillProbe(measured, given.declared, report_no_skill)
         self._is_sharded, self._is_joint = sharded, is_joint
-        self._record, self._say, self._is_captured = record, say, is_captured
+        self._record, self._say, self._is_captured, self._alphas = record, say, is_captured, alphas
         self._has_said = False
 
     def start(self, step: int) -> None:
         """The part of the preflight that needs no batch; the rest comes with the first one."""
         self._record.add(step, self.probes.at_start())
+        if self._alphas is not None:
+            self._note_levels(step, np.arange(len(self._alphas)), log_snr_of(self._alphas))
         if self._is_sharded:
             self.skill.leave_out(SHARDED)
             self._record.event(step, "left_out", reason=SHARDED, readings=list(OF_WHOLE_MODELS))
@@ -95,7 +109,12 @@ class Inspection:
         process = declared.process
         if process is not None and declared.draws is not None:
             self.monitors.set_noise_binning(noise_binning_of_draws(process.log_snr, declared.draws))
+            drawn = torch.as_tensor(declared.draws, dtype=torch.float64)
+            self._note_levels(step, drawn.numpy(), process.log_snr(drawn).double().numpy())
         self._record.add(step - 1, readings)
+
+    def _note_levels(self, step: int, times: np.ndarray, log_snr: np.ndarray) -> None:
+        self._record.event(step, LEVELS_EVENT, **describe_levels(times, log_snr))
 
     def report_recognised(self, step: int) -> None:
         """Once: what the loop was seen to train."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.capturing.capture import Capture
-from safelight.capturing.explanation import Explained
+from safelight.capturing.explanation import ExplainedMicroBatch
 from safelight.capturing.mixing import sample_numbers
 from safelight.watching.foreign import bare_optimizer, is_compiled, is_first_process
 
@@ -29,7 +29,7 @@ class Lean:
     """A capture of a loop whose model and optimizer are known. It ends when the loop is seen to pass everything."""
 
     def __init__(self, model: nn.Module, optimizer: Any, say: Callable[[str], None]) -> None:
-        self._seen: list[Explained] = []
+        self._seen: list[ExplainedMicroBatch] = []
         self._capture: Capture | None = None
         if optimizer is None or is_compiled(model) or not is_first_process():
             return
@@ -41,7 +41,7 @@ class Lean:
         search = None if self._capture is None else self._capture.ema
         return None if search is None else search.ema
 
-    def take(self) -> Explained | None:
+    def take(self) -> ExplainedMicroBatch | None:
         """The micro-batch that went backward last, once."""
         if self._capture is None:
             return None
@@ -52,7 +52,7 @@ class Lean:
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext() if self._capture is None else self._capture.aside()
 
-    def compare(self, seen: Explained | None, passed: Mapping[str, Tensor | None]) -> list[str]:
+    def compare(self, seen: ExplainedMicroBatch | None, passed: Mapping[str, Tensor | None]) -> list[str]:
         """What is passed and differs from what was seen, in words. A loop that passes everything is left alone then:
         looking costs time."""
         found = [] if seen is None or seen.mixing is None else differences(seen, passed)
@@ -67,17 +67,19 @@ class Lean:
 
     # --- what the capture tells -----------------------------------------------------------------------------------
 
-    def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: Explained | None) -> None: ...
+    def found(
+        self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None
+    ) -> None: ...
 
     def last_call(self) -> None: ...
 
-    def micro_batch(self, explained: Explained) -> None:
+    def micro_batch(self, explained: ExplainedMicroBatch) -> None:
         self._seen = [explained]
 
     def updated(self) -> None: ...
 
 
-def differences(seen: Explained, passed: Mapping[str, Tensor | None]) -> list[str]:
+def differences(seen: ExplainedMicroBatch, passed: Mapping[str, Tensor | None]) -> list[str]:
     lines = []
     for name, words in COMPARED_ARGUMENTS.items():
         given, expected = passed.get(name), getattr(seen.passed, name)

@@ -9,17 +9,23 @@ from typing import Any
 
 from torch import Tensor
 
-from safelight.diagnosis import Finding, Progress
+from safelight.diagnosis import Diagnosis, Finding, Progress
+from safelight.diagnosis.coverage import Coverage
 
 
 class SilentWatch:
     """As `Watch`."""
 
+    updates: int = 0
     findings: Sequence[Finding] = ()
     verdict = "This process is not watched: the first one is."
     progress = Progress()
     best_step: int | None = None
     stats: Mapping[str, Any] = MappingProxyType({"findings": ()})
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        return Diagnosis([], Coverage(0, 0, {}, {}), watched=True)
 
     def step(self, loss: Tensor | float | None = None, **_: Tensor | None) -> Mapping[str, Any]:
         return self.stats

@@ -33,7 +33,7 @@ Events = list[tuple[int, str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Noised:
+class TrialBatch:
     """One noised batch."""
 
     x_t: Tensor
@@ -72,19 +72,19 @@ class Trial:
         process = self.declared.process
         return t if process is None else process.input(t, t)[1]
 
-    def noised(self) -> Noised:
+    def noised(self) -> TrialBatch:
         """With timesteps spread over the schedule; without one, with a variance-preserving cosine."""
         count = len(self.images)
         places = (torch.arange(count) + torch.rand(count, generator=self.draw)) / count
         whole = (places * self.timesteps).long().clamp(max=self.timesteps - 1)
         return self._noised(places, whole if self.declared.continuous is None else self.times(places), self.draw)
 
-    def noised_at(self, place: float) -> Noised:
+    def noised_at(self, place: float) -> TrialBatch:
         """With one timestep, at a share of the way to the most noise; the same noise every time."""
         places = torch.full((len(self.images),), place)
         return self._noised(places, self.times(places), torch.Generator().manual_seed(0))
 
-    def _noised(self, places: Tensor, t: Tensor, draw: torch.Generator) -> Noised:
+    def _noised(self, places: Tensor, t: Tensor, draw: torch.Generator) -> TrialBatch:
         x0, t = self.images, t.to(self.images.device)
         noise = torch.randn(x0.shape, generator=draw).to(x0.device)
         coefficients = self.declared.coefficients(t, x0)
@@ -92,7 +92,7 @@ class Trial:
         a, s = coefficients if coefficients is not None else (angle.cos(), angle.sin())
         target = target_of(self.declared.target(self.declared.prediction or "epsilon"), x0, noise, a, s)
         x_t, process = a * x0 + s * noise, self.declared.process
-        return Noised(x_t, t, noise, target, *((x_t, t) if process is None else process.input(x_t, t)))
+        return TrialBatch(x_t, t, noise, target, *((x_t, t) if process is None else process.input(x_t, t)))
 
     def answer(self, network: nn.Module, x: Tensor, t: Tensor, labels: Tensor | None) -> Tensor:
         try:

@@ -14,6 +14,7 @@ from safelight import __version__
 from safelight.errors import UsageError
 from safelight.files import make_directories
 from safelight.observing.recorder import Recorder, open_record
+from safelight.origin import command, commands_with, origin
 from safelight.pages.report.html import write_report
 from safelight.record.sinks import chosen_loggers
 from safelight.run import HEARTBEAT_SECONDS, RunFolder, free_name, point_latest
@@ -37,8 +38,12 @@ class WatchedRun:
         self.record = Recorder(*open_record(self.folder, step, say, loggers=loggers))
         self._beat, self._open, self._say, self.steps = 0.0, True, say, steps
         self._place, self._is_gone = identity(self.folder.path), False
-        facts = {"steps": steps} if steps is not None else {}
+        facts: dict[str, Any] = {} if steps is None else {"steps": steps}
         facts |= {"captured": True} if is_captured else {}
+        before = self.folder.status() if step else {}
+        facts["origin"] = before.get("origin") or origin(is_captured=is_captured)
+        facts["commands"] = commands_with(before.get("commands"), command(is_captured=is_captured))
+        facts["created"] = before.get("created", time.time())
         self.folder.update_status(
             status="training", step=step, kind="watched", versions={"safelight": __version__}, **facts
         )
@@ -60,20 +65,22 @@ class WatchedRun:
             self._open = False
             self.record.close()
             if identity(self.folder.path) != self._place and not self._is_gone:
-                self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it.")
+                self._say(f"The run folder {self.folder.path} was deleted or moved, and the record with it.")
             self.note(**{"status": "finished"} | facts)
 
     def _follow(self, step: int) -> None:
-        """A folder that is deleted, moved or replaced under the loop is made again where it can be, and the record
-        begins again in it. The loop goes on in any case."""
+        """Creates a run folder that was deleted, moved or replaced again where possible, with a new record. The loop
+        continues in any case."""
         if identity(self.folder.path) == self._place:
             return
         if not self._is_gone:
             self._is_gone = True
-            self._say(f"The run folder {self.folder.path} is gone, and what was recorded with it. The loop goes on.")
+            self._say(
+                f"The run folder {self.folder.path} was deleted or moved, and the record with it. The loop continues."
+            )
         try:
             make_directories(self.folder.path)
-        except OSError:  # nothing can be written: tried again with the next sign of life
+        except OSError:  # nothing can be written: tried again with the next heartbeat
             return
         if identity(self.folder.path) is None:  # a file has its name
             return

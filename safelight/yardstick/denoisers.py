@@ -34,9 +34,8 @@ class ClosedFormDenoisers:
         return cached_linear(self._kept, lambda: fit_linear(self._batches))
 
     @torch.no_grad()
-    def measure(self, x_t: Tensor, a: Tensor, s: Tensor, loss: Loss, *, trained_on: bool) -> Yardstick:
-        """On samples x_t = a · x0 + s · noise, on the host. `trained_on`: of images that are read here, so there is
-        a floor."""
+    def measure(self, x_t: Tensor, a: Tensor, s: Tensor, loss: Loss) -> Yardstick:
+        """On samples x_t = a · x0 + s · noise, on the host."""
         x_t, a, s = x_t.double().cpu(), a.double().cpu(), s.double().cpu()
         scale, width = per_sample(a, x_t), per_sample(s, x_t).clamp(min=1e-12)
 
@@ -45,5 +44,4 @@ class ClosedFormDenoisers:
 
         linear = self.linear
         blind, filtered = (loss_of(each.denoise(x_t, a, s)).numpy() for each in (linear.isotropic(), linear))
-        floor = loss_of(denoise_exactly(x_t, a, s, self._batches)).numpy() if trained_on else None
-        return Yardstick(blind, filtered, floor)
+        return Yardstick(blind, filtered, loss_of(denoise_exactly(x_t, a, s, self._batches)).numpy())

@@ -12,11 +12,19 @@ from torch import Tensor
 
 from safelight.diffusion.densities import TimeQuantile, make_time_quantile
 from safelight.diffusion.draws import draw_noise, draw_times
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.diffusion.process import per_sample
 from safelight.diffusion.targets import target_of
 from safelight.monitors.loss import BINS, LEVELS, make_noise_binning, noise_binning_of_draws
-from safelight.vocabulary import SKILL_AT_LEVEL, SKILL_EMA, SKILL_EXACT, SKILL_FLOOR, SKILL_HELD_OUT, SKILL_RAW
+from safelight.vocabulary import (
+    SKILL_AT_LEVEL,
+    SKILL_EMA,
+    SKILL_EXACT,
+    SKILL_FLOOR,
+    SKILL_HELD_EXACT,
+    SKILL_HELD_OUT,
+    SKILL_RAW,
+)
 from safelight.yardstick.denoisers import ClosedFormDenoisers
 from safelight.yardstick.skill import Yardstick, skill, skill_by_level, way_to_floor
 
@@ -37,10 +45,11 @@ class FixedSamples:
     def __len__(self) -> int:
         return len(self.x0)
 
-    def noised(self) -> Noised:
-        return self.objective.add_noise(self.x0, self.noise, self.t)
+    def noised(self, rows: slice = slice(None)) -> NoisedBatch:
+        """All of them, or some."""
+        return self.objective.add_noise(self.x0[rows], self.noise[rows], self.t[rows])
 
-    def losses(self, answer: Tensor, noised: Noised) -> Tensor:
+    def losses(self, answer: Tensor, noised: NoisedBatch) -> Tensor:
         """The loss of each sample."""
         return self.objective.loss(answer, noised)[0].detach()  # of a loss that asks for gradients by itself
 
@@ -55,8 +64,8 @@ class FixedSamples:
         noise_binning = make_noise_binning(process.log_snr, time_quantile, process.timesteps)
         return noise_binning(self.t.cpu().numpy()) // (BINS // LEVELS)
 
-    def compare(self, denoisers: ClosedFormDenoisers, *, trained_on: bool) -> Yardstick:
-        """What closed-form denoisers lose on these samples. `trained_on`: as in `ClosedFormDenoisers.measure`."""
+    def compare(self, denoisers: ClosedFormDenoisers) -> Yardstick:
+        """What closed-form denoisers lose on these samples."""
         objective, noised = self.objective, self.noised()
         a, s = objective.coefficients(self.t)
 
@@ -65,7 +74,7 @@ class FixedSamples:
             wide = per_sample(a, x0), per_sample(s, x0)
             return objective.loss(target_of(objective.target_coefficients, x0, noise, *wide), noised)[0]
 
-        return denoisers.measure(noised.x_t, a, s, loss, trained_on=trained_on)
+        return denoisers.measure(noised.x_t, a, s, loss)
 
     def skills(self, stick: Yardstick, raw: Tensor, ema: Tensor | None) -> dict[str, float]:
         """By signal, of the losses of samples that a model trained on; the levels are those of the EMA where there is
@@ -75,14 +84,15 @@ class FixedSamples:
         if ema is not None:
             found[SKILL_EMA.name] = skill(judged, stick, self.level, LEVELS)
         found[SKILL_FLOOR.name] = way_to_floor(own, stick)
-        if stick.exact is not None:
-            found[SKILL_EXACT.name] = skill(stick.exact, stick, self.level, LEVELS)
+        found[SKILL_EXACT.name] = skill(stick.exact, stick, self.level, LEVELS)
         by_level = skill_by_level(judged, stick, self.level, LEVELS)
         return _known(found | {f"{SKILL_AT_LEVEL.name}/{level:02d}": number for level, number in enumerate(by_level)})
 
     def held_out_skill(self, stick: Yardstick, ema: Tensor) -> dict[str, float]:
-        """The same of samples that a model never trained on."""
-        return _known({SKILL_HELD_OUT.name: skill(_on_host(ema), stick, self.level, LEVELS)})
+        """The same of samples that a model never trained on, beside what the training images alone are worth there: a
+        model that generalises is better."""
+        losses = {SKILL_HELD_OUT.name: _on_host(ema), SKILL_HELD_EXACT.name: stick.exact}
+        return _known({name: skill(each, stick, self.level, LEVELS) for name, each in losses.items()})
 
 
 def draw_samples(seed: int, objective: Objective, x0: Tensor, own: TimeQuantile | None = None) -> FixedSamples:

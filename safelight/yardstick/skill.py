@@ -21,8 +21,9 @@ class Yardstick:
     better."""
     linear: np.ndarray
     """Losses of the Wiener filter, which any network should beat soon."""
-    exact: np.ndarray | None = None
-    """Losses of the posterior mean over the training set: on training images the floor."""
+    exact: np.ndarray
+    """Losses of the posterior mean over the training set: on training images the floor; on others none, as it knows
+    these alone."""
 
 
 def skill_by_level(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: int) -> np.ndarray:
@@ -48,8 +49,7 @@ def _gains(loss: np.ndarray, yardstick: Yardstick, level: np.ndarray, levels: in
 
 
 def way_to_floor(loss: np.ndarray, yardstick: Yardstick) -> float:
-    """How far from the linear filter (0) to the floor (1) a loss on training images has come; NaN without a floor."""
-    if yardstick.exact is None:
-        return float("nan")
+    """How far from the linear filter (0) to the floor (1) a loss on training images has come; NaN where
+    these are one."""
     linear, floor, own = (float(each.mean()) for each in (yardstick.linear, yardstick.exact, loss))
     return (linear - own) / (linear - floor) if linear > floor else float("nan")

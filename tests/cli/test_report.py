@@ -29,7 +29,7 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path: Path, capsys: py
     page = out.read_text(encoding="utf-8")
     report = data_of(page)
     assert {"loss/mean", "gradient/part/conv_in", "quality/distance"} <= set(report["series"])
-    assert len(report["pictures"]) == len(report["run"]["pictures"]) == 12
+    assert len(report["pictures"]) == len(report["run"]["pictures"]) == 13
     assert [finding["code"] for finding in report["run"]["findings"]] == ["SYS001", "LRA001"]
     assert sum(report["series"]["loss/mean"]["nonfinite"]) == 1
     assert str(tmp_path) not in page

@@ -59,10 +59,10 @@ REFUSED = [
         ["model.norm_groups is 32, as is every width", "removes the timestep", "Use one of 1, 2, 4, 8, 16."],
     ),
     ({"model.widths": "1000000000001", "model.attention": ""}, ["model.norm_groups is 32", "Use one of 1"]),
-    ({"model.attention": "7"}, ["model.attention asks for 7 px", "32, 16, 8 px", "such as model.attention=8"]),
+    ({"model.attention": "7"}, ["model.attention is set to 7 px", "32, 16, 8 px", "such as model.attention=8"]),
     (
         {"data.image_size": 28, "model.attention": (8,)},
-        ["model.attention asks for 8 px", "28, 14, 7 px", "such as model.attention=7"],
+        ["model.attention is set to 8 px", "28, 14, 7 px", "such as model.attention=7"],
     ),
     ({"model.conditional": True, "data.classes": 0}, ["model.conditional is true", "subfolder"]),
     ({"train.accumulate": 0}, ["train.accumulate is 0", "at least 1, or auto"]),

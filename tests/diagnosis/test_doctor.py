@@ -150,7 +150,7 @@ def test_consequences(rules: list[Rule], reported: str) -> None:
         # it ended, and the run has not recovered
         (
             [rule("a.x", 0, severity="warning", ended_at=3), rule("b.y", 5, "*")],
-            ("a.x", "error", "a.x. That ended at step 3, and the run has not recovered. b.y."),
+            ("a.x", "error", "The run has not recovered from steps 0 to 3: a.x. b.y."),
         ),
     ],
 )

@@ -71,6 +71,24 @@ def test_a_fall_that_takes_its_time_is_no_drop() -> None:
         assert shapes.jumps_down(falls, 3.0, 2.0) is None
 
 
+@pytest.mark.parametrize("learnt", [True, False])
+def test_a_drop_to_a_task_that_is_learnt_on_is_one_in_a_curve_that_had_learnt(learnt: bool) -> None:
+    """As where the noise becomes 0: the loss falls by four at once, and by a seventh with each step from there on. A
+    first fall may look like that."""
+    noise, steps = np.random.default_rng(0).uniform(0.8, 1.25, 300), np.arange(300)
+    before = 0.15 + (0.4 * np.exp(-steps / 20) if learnt else 0)
+    losses = noise * np.where(steps < 200, before, 0.04 * np.exp(-(steps - 200).clip(0, 20) / 7))
+    found = shapes.jumps_down(losses, 3.0, 2.0)
+    assert (found.first if found is not None else None) == (200 if learnt else None)
+
+
+@pytest.mark.parametrize("pace", [2, 4, 16])
+def test_a_second_fall_that_takes_its_time_is_no_drop(pace: int) -> None:
+    steps = np.arange(300)
+    falls = 0.02 + 0.4 * np.exp(-steps / 20) + 0.2 * np.where(steps < 200, 1.0, np.exp(-(steps - 199) / pace))
+    assert shapes.jumps_down(falls, 3.0, 2.0) is None
+
+
 @pytest.mark.parametrize(
     ("losses", "is_judged"),
     [(np.ones(33), True), (np.ones(32), False), (np.append(np.ones(40), np.nan), False), (-np.ones(40), False)],

@@ -8,9 +8,10 @@ import pytest
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Finding, Fix, Severity
 from safelight.diagnosis.run_history import InMemoryReadings
-from safelight.diagnosis.verdict import SkillSummary, skill_summary, verdict
+from safelight.diagnosis.verdict import SkillSummary, shorten, skill_summary, verdict
 
 FULL = Coverage(105, 80, {}, {})
+LOOKED = "80 of 105 rules had what they need."
 NOTHING = "Nothing was found by the 80 of 105 rules that had what they need."
 BLIND = Coverage(
     105, 41, {}, {"TAR001": ("x0", "noise", "target", "t", "process="), "SCA001": ("x0",), "CON001": ("labels",)}
@@ -31,8 +32,11 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
 @pytest.mark.parametrize(
     ("findings", "coverage", "skill", "watched", "expected"),
     [
-        ([finding()], FULL, GOOD, False, "1 error: The rate is too high."),
-        ([finding(), finding("warning")], FULL, None, True, "1 error, 1 warning: The rate is too high."),
+        ([finding()], FULL, GOOD, False, f"1 error: The rate is too high. {LOOKED}"),
+        ([finding(), finding("warning")], FULL, None, True, f"1 error, 1 warning: The rate is too high. {LOOKED}"),
+        ([finding()], FULL, WEAK, False, f"1 error: The rate is too high. {LOOKED}"),
+        ([finding()], FULL, LOST, False, "1 error: The rate is too high. "
+         f"The model is worse than a filter that knows only the mean image and one variance (skill -0.50). {LOOKED}"),
         ([], FULL, None, False, NOTHING),
         ([finding("info")], FULL, None, False, NOTHING),
         ([], BLIND, None, True, f"Nothing was found by the 41 of 105 rules that had what they need. {ADVICE}"),
@@ -43,17 +47,37 @@ def finding(severity: Severity = "error", over: int | None = None) -> Finding:
         ([], FULL, LOST, False, "Nothing was found by the 80 of 105 rules that had what they need. "
          "The model is worse than a filter that knows only the mean image and one variance (skill -0.50)."),
         ([finding(over=48)], FULL, RUINED, False, "1 error, steps 16 to 48, never recovered: The rate is too high. "
-         "The model has lost what it could do (skill 0.90, it had 1.30)."),
+         f"The model has lost what it could do (skill 0.90, it had 1.30). {LOOKED}"),
         ([finding(over=48)], FULL, GOOD, False, "1 error, steps 16 to 48, recovered: The rate is too high. "
-         "The model is better than the best linear filter (skill 1.40)."),
-        ([finding(over=48)], FULL, None, False, "1 error, steps 16 to 48: The rate is too high."),
-        ([finding("warning", over=48)], FULL, None, False, NOTHING),
+         f"The model is better than the best linear filter (skill 1.40). {LOOKED}"),
+        ([finding(over=48)], FULL, None, False, f"1 error, steps 16 to 48: The rate is too high. {LOOKED}"),
+        ([finding("warning", over=48)], FULL, None, False,
+         f"1 warning, steps 16 to 48: The rate is too high. {LOOKED}"),
+        ([finding("warning", over=48)], FULL, GOOD, False, "Healthy: the model is better than the best linear filter "
+         f"(skill 1.40). 1 warning, steps 16 to 48: The rate is too high. {LOOKED}"),
+        ([finding("warning", over=48)], FULL, WEAK, False, f"1 warning, steps 16 to 48: The rate is too high. {LOOKED} "
+         "The model is not as good as a linear filter yet (skill 0.60 of 1): train longer."),
+        ([finding("info", over=48)], FULL, None, False, NOTHING),
     ],
 )  # fmt: skip
 def test_the_verdict(
     findings: list[Finding], coverage: Coverage, skill: SkillSummary | None, watched: bool, expected: str
 ) -> None:
     assert verdict(findings, coverage, skill, watched=watched) == expected
+
+
+@pytest.mark.parametrize(
+    ("length", "kept"), [(220, 220), (221, 101)], ids=["there is room", "the second sentence would be cut"]
+)
+def test_a_long_summary_ends_with_a_sentence(length: int, kept: int) -> None:
+    text = f"{'a' * 100}. {'b' * (length - 103)}."
+    assert len(text) == length
+    assert shorten(text) == text[:kept]
+
+
+def test_a_sentence_without_an_end_is_cut() -> None:
+    assert shorten(f"{'a' * 100}, {'b' * 200}") == "a" * 100 + ", …"
+    assert shorten("a" * 300) == "a" * 219 + "…"
 
 
 def test_healthy_is_never_said_without_a_skill_to_show_for_it() -> None:

@@ -120,7 +120,7 @@ def test_labels_change_the_answer_once_the_output_layer_lives() -> None:
         ({"norm_groups": 32}, r"norm_groups is 32.*width 16.*Use one of 1, 2, 4, 8, 16\."),
         ({"norm_groups": 0}, "norm_groups is 0"),
         ({"widths": (16, 16, 16, 16, 16)}, r"image_size is 8.*halve 4 times.* Use 16\."),
-        ({"attention": (5,)}, r"asks for 5 px.*8, 4 px"),
+        ({"attention": (5,)}, r"is set to 5 px.*8, 4 px"),
         ({"head_width": 12}, "head_width is 12.*width 32.*at 4 px"),
     ],
 )

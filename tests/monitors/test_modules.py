@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from safelight.monitors.modules import (
     find_parts,
     norms_of,
     trainable_parameters,
+    unwrapped,
     weight_histograms,
 )
 
@@ -39,6 +41,20 @@ def names_of(parameters: list[str]) -> tuple[str, ...]:
 )  # fmt: skip
 def test_parts_are_the_blocks_of_a_network(parameters: list[str], names: tuple[str, ...]) -> None:
     assert names_of(parameters) == names
+
+
+def test_a_class_made_of_a_wrapper_is_a_wrapper() -> None:
+    class WithAttributes(torch.nn.DataParallel):
+        """As people write it, so that attributes of the network inside are seen."""
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.module, name)
+
+    network = torch.nn.Linear(2, 2)
+    assert unwrapped(WithAttributes(network)) is network
 
 
 def test_many_parts_are_put_together() -> None:

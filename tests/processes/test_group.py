@@ -20,7 +20,7 @@ import torch
 from launch import Launch, be_patient, die, hang, stop
 from PIL import Image
 from ranks import SIZE, at, build_with, digest, keep, kept, launch, taken
-from tiny import Quiet, fingerprints, parts_of, tiny
+from tiny import Quiet, fingerprints, newest, parts_of, tiny
 from torch.nn.parallel import DistributedDataParallel
 
 import safelight
@@ -37,11 +37,11 @@ from safelight.processes import heartbeat as pulse_module
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.heartbeat import Heartbeat
 from safelight.processes.reduction import Reduction
+from safelight.processes.shared_rows import share_rows
 from safelight.record.reading import read_signal
 from safelight.training import pictures as trainer_module
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.build import Setup, check_divisible
-from safelight.training.previews import draw_together
 from safelight.training.step import Stepper
 from safelight.vocabulary import DRIFT, OVERLAP, SAME_NOISE
 
@@ -315,7 +315,7 @@ def test_processes_that_are_no_longer_one_run_are_named(cause: str, tmp_path: Pa
     assert cause in told if cause else not [each for each in told if each.startswith("distributed.")]
 
 
-@pytest.mark.parametrize(("how", "words"), [(stop, "no sign of life"), (hang, "in the same step")])
+@pytest.mark.parametrize(("how", "words"), [(stop, "no heartbeat"), (hang, "in the same step")])
 def test_process_that_hangs_is_given_up(
     how: Callable[[], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +412,27 @@ def test_restart_by_a_launcher_carries_on(whole: Path, tmp_path: Path) -> None:
     assert fingerprints(run) == fingerprints(whole)
 
 
+def test_step_whose_comparison_lost_a_process_is_saved_with_all_that_it_left(whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def die_comparing(rank: int) -> None:
+        check = ProcessCheck.check
+
+        def checking(self: ProcessCheck, view: Any, *, replaced: bool) -> dict[str, float]:
+            if rank == 1 and view.step == 6:
+                die()
+            return check(self, view, replaced=replaced)
+
+        rollcall_module.EVERY, ProcessCheck.check = 3, checking  # type: ignore[method-assign]  # only in the fork
+
+    assert start(3, run, die_comparing, **EXACT).codes() == [75, -9, 75]
+    assert max(steps(run / "checkpoints")) == 7
+    assert start(3, run, resume=True).codes() == [0, 0, 0]
+    assert fingerprints(run) == fingerprints(whole)
+    for name in ("epoch_loss", "epoch_steps"):
+        assert newest(run).state[name] == newest(whole).state[name]
+
+
 def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
     def act(rank: int) -> None:
         with join_group(tiny().train) as group:
@@ -419,13 +440,11 @@ def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
             told = group.broadcast(lambda: {"from": rank, "nan": float("nan")})
             heard = group.all_gather_object([rank] * rank)
             flat = group.broadcast_tensor(torch.full((3,), float(rank), dtype=torch.float64))
-            drawn = draw_together(group, 4, lambda start, stop: torch.arange(start, stop).float().view(-1, 1))
+            drawn = share_rows(group, 4, lambda start, stop: torch.arange(start, stop).float().view(-1, 1))
             with pytest.raises(RuntimeError, match="process 1: ZeroDivisionError"):
-                draw_together(group, 4, lambda start, stop: torch.ones(stop - start, 1) / (1 if rank != 1 else 1 // 0))
+                share_rows(group, 4, lambda start, stop: torch.ones(stop - start, 1) / (1 if rank != 1 else 1 // 0))
             sizes = [
-                size
-                for size in (1, 2, 3)
-                if draw_together(group, size, lambda a, b: torch.ones(b - a, 1)).sum() == size
+                size for size in (1, 2, 3) if share_rows(group, size, lambda a, b: torch.ones(b - a, 1)).sum() == size
             ]
             keep(tmp_path, rank, order=order, told=told["from"], heard=heard, flat=flat.tolist(), sizes=sizes)
             assert drawn.flatten().tolist() == [0, 1, 2, 3]
@@ -470,7 +489,7 @@ def dying(moment: str) -> Callable[[int], None]:
     [
         ("before it came", [{2}, {-9}, {2}], "could not find each other"),
         # 2: one that had not seen all come yet when the first one left, which cannot know who is missing.
-        ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 is gone: it did not come"),
+        ("before it was heard", [{75}, {-9}, {2, 75}], "Process 1 did not start in time"),
         ("at its turn", [{-9}, {75}, {75}], "Process 0 is gone"),
     ],
 )

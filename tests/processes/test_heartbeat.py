@@ -89,7 +89,7 @@ def test_who_is_silent_is_named_when_the_patience_ends(company: Company) -> None
         company.beat(1, progress=company._beats[1])
 
     assert company.look(PATIENCE, living) is None
-    assert company.look(2 * EVERY, living) == "Process 2 is gone: it gave no sign of life for 8 seconds."
+    assert company.look(2 * EVERY, living) == "Process 2 is gone: no heartbeat for 8 seconds."
 
 
 def test_of_two_the_one_that_is_silent_for_longer_is_named(company: Company) -> None:

@@ -19,7 +19,7 @@ from safelight.files import Disk
 from safelight.processes.interrupts import Interrupts
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
-from safelight.training.step_reader import Progress
+from safelight.training.step_reader import StepSummary
 
 HELD = 3  # the step after which a run is held
 pytestmark = pytest.mark.usefixtures("every_save")
@@ -66,9 +66,10 @@ class Held:
 
 def hold(told: int, let: int) -> None:
     """Only in the fork: says that it is held, and of every signal that it was taken notice of."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests that run under `nohup` ignore it, and so would this process
     show, handle = Terminal.show, Interrupts._handle
 
-    def showing(self: Terminal, progress: Progress) -> None:
+    def showing(self: Terminal, progress: StepSummary) -> None:
         show(self, progress)
         if progress.step == HELD:
             os.write(told, b"held")

@@ -38,17 +38,29 @@ BATCH = {
 }
 WARNING = FINDING | {"code": "SYS001", "cause": "system.starved-loader", "severity": "warning", "over": None}
 ACT = {"number": 1, "kind": "lower-rate", "step": 180, "since": 160, "reason": "The loss diverged", "facts": {}}
+RATE = 0.001
+ORIGIN = {
+    "commands": ["safelight train 'my photos' --lr 0.01"],
+    "origin": {"script": None, "code": {"commit": "a" * 40, "changed": True}, "packages": {"torch": "2.13.0"}},
+    "noise_levels": {
+        "time": "t",
+        "t": [[round(62.5 * level), round(62.5 * (level + 1))] for level in range(16)],
+        "log_snr": [[5 - level, 6 - level] for level in range(16)],
+    },
+}
 STAGES = (60, 120, 200, 300)
 PARTS = ("conv_in", "down_blocks.0", "mid_block", "up_blocks.0", "conv_out")
 
 
-def build_run(path: Path, *, steps: int = 300, sick: bool = False, rate: float = 0.001, seed: int = 0) -> Path:
+def build_run(path: Path, *, steps: int = 300, sick: bool = False, rate: float = RATE, seed: int = 0) -> Path:
     """A finished run; a sick one says that it trains, and was last heard of 40 seconds ago."""
     (path / "samples").mkdir(parents=True)
     now = time.time()
     status = {"status": "finished", "step": steps, "steps": steps, "created": now - 600, "pid": os.getpid()}
     status |= {"heartbeat": now - 40 if sick else now, "status": "training" if sick else "finished"}
     status |= {"journal": [ACT], "last_finding": FINDING["cause"]} if sick else {}
+    if rate != RATE:
+        status |= ORIGIN
     (path / "run.json").write_text(json.dumps(status))
     (path / "config.yaml").write_text(f"train: {{steps: {steps}, batch_size: 8}}\noptimizer: {{lr: {rate}}}\n")
     (path / "data.json").write_text(
@@ -89,7 +101,8 @@ def _curves(steps: int, seed: int, sick: bool, rate: float) -> dict[str, np.ndar
         "loss/mean": loss,
         "loss/whitened": 1 + 0.1 * draw.normal(size=steps),
         "gradient/norm": norm,
-        "gradient/limit": np.ones(steps),
+        "gradient/limit": np.full(steps, 1.0 if rate == RATE else np.inf),
+        "mine/accuracy": np.linspace(0, 1, steps),
         "optimizer/lr": rate * np.linspace(1, 0, steps),
         "update/refused": refused,
     } | flow

@@ -16,7 +16,7 @@ from safelight.data.prepare import open_images
 from safelight.terminal import Terminal
 from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.state import State
-from safelight.training.step_reader import Progress
+from safelight.training.step_reader import StepSummary
 
 TINY = {
     "model.widths": "16",
@@ -60,7 +60,7 @@ class Quiet(Terminal):
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StepSummary) -> None:
         super().show(progress)
         if self._on_step is not None:
             self._on_step(progress.step)

@@ -42,7 +42,7 @@ def test_every_picture_is_looked_at_and_the_last_one_is_marked(tmp_path: Path, m
     assert looks(tmp_path / "healthy") == [(2, False), (4, True)]
     monkeypatch.setattr("safelight.observing.sample_check.RealAppearance", lambda *_: 1 // 0)
     train(config, run=tmp_path / "sick", terminal=(screen := Quiet()))
-    assert sum("The look at the samples could not be made" in line for line in screen.said) == 2
+    assert sum("The measurement of the samples could not be made" in line for line in screen.said) == 2
     assert fingerprints(tmp_path / "sick") == fingerprints(tmp_path / "healthy")
 
 

@@ -17,7 +17,7 @@ import safelight
 from safelight.cli import main
 from safelight.config.tree import Optimizer
 from safelight.diagnosis.rules.conditioning import GUIDANCE_TOLERANCE
-from safelight.diffusion.objective import Noised, Objective
+from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
 from safelight.run import RunFolder
@@ -257,10 +257,10 @@ def test_the_rate_is_tried_at_the_first_step_only() -> None:
 def corrupt_by_another_table(patch: pytest.MonkeyPatch) -> None:
     true = Objective.add_noise
 
-    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> NoisedBatch:
         made = true(objective, x0, noise, t)
         a = objective.signal_scale[t].square().view(-1, 1, 1, 1)
-        return Noised(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
+        return NoisedBatch(a * x0 + (1 - a.square()).sqrt() * noise, made.target, t)
 
     patch.setattr(Objective, "add_noise", add_noise)
 
@@ -276,9 +276,9 @@ def freeze_the_average(patch: pytest.MonkeyPatch) -> None:
 def change_the_target(patch: pytest.MonkeyPatch) -> None:
     true = Objective.add_noise
 
-    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> Noised:
+    def add_noise(objective: Objective, x0: Tensor, noise: Tensor, t: Tensor) -> NoisedBatch:
         made = true(objective, x0, noise, t)
-        return Noised(made.x_t, torch.randn_like(made.target), t)
+        return NoisedBatch(made.x_t, torch.randn_like(made.target), t)
 
     patch.setattr(Objective, "add_noise", add_noise)
 
@@ -286,7 +286,7 @@ def change_the_target(patch: pytest.MonkeyPatch) -> None:
 def turn_the_loss(patch: pytest.MonkeyPatch) -> None:
     true = Objective.loss
 
-    def loss(objective: Objective, answer: Tensor, noised: Noised) -> tuple[Tensor, Tensor]:
+    def loss(objective: Objective, answer: Tensor, noised: NoisedBatch) -> tuple[Tensor, Tensor]:
         plain, weighted = true(objective, answer, noised)
         return plain, -weighted
 

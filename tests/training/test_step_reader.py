@@ -9,13 +9,13 @@ from tiny import Quiet, parts_of
 
 from safelight.errors import ProcessLost
 from safelight.observing.speed import Speedometer
-from safelight.training.step_reader import Session
+from safelight.training.step_reader import TrainingSession
 
 
-def session(screen: Quiet) -> Session:
+def session(screen: Quiet) -> TrainingSession:
     speed: Any = Speedometer(before=10.0)
     speed._worked, speed._weight = 2.0, 1.0  # two seconds per step
-    return Session(parts_of(), None, None, speed, screen)  # type: ignore[arg-type]
+    return TrainingSession(parts_of(), None, None, speed, screen)  # type: ignore[arg-type]
 
 
 def test_the_time_that_is_left_follows_the_steps() -> None:

@@ -89,7 +89,7 @@ def test_a_loop_outlives_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         run.beat(step)
         run.record.add(step, {"a": 1.0})
     if way == "a file":
-        assert sum("gone" in words for words in said) == len(said) == 1
+        assert sum("deleted" in words for words in said) == len(said) == 1
         path.unlink()
         run.beat(4)
         run.record.add(4, {"a": 1.0})

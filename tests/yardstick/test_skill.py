@@ -28,10 +28,10 @@ def test_a_level_says_nothing_where_nothing_can_be_gained_or_was_seen() -> None:
     found = skill_by_level(0.9 * LINEAR, STICK, LEVEL, 5)
     assert found[:3] == pytest.approx([0.55 / 0.5, 0.64 / 0.6, 0.82 / 0.8])
     assert np.isnan(found[3:]).all(), "the filter gains a thousandth there, and no sample is there"
-    assert np.isnan(skill(CEILING, Yardstick(CEILING, CEILING), LEVEL, 4))
+    assert np.isnan(skill(CEILING, Yardstick(CEILING, CEILING, CEILING), LEVEL, 4))
 
 
 def test_the_way_to_the_floor() -> None:
     assert way_to_floor(LINEAR, STICK) == 0
     assert way_to_floor(FLOOR, STICK) == 1
-    assert np.isnan(way_to_floor(LINEAR, Yardstick(CEILING, LINEAR)))
+    assert np.isnan(way_to_floor(LINEAR, Yardstick(CEILING, LINEAR, LINEAR)))

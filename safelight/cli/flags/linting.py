@@ -22,7 +22,7 @@ Names = Annotated[tuple[str, ...], UseAppendAction, arg(metavar="NAMES", help_be
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LintTarget:
     """What a diagnosis is about."""
 
     name: str
@@ -53,7 +53,7 @@ class LintFlags:
     """List every rule: found, passed, or not looked at and why."""
     json: options.Json = False
 
-    def narrow(self, found: Diagnosis, subject: Subject) -> Diagnosis:
+    def narrow(self, found: Diagnosis, subject: LintTarget) -> Diagnosis:
         """The findings that count and are new. Writes the baseline, if that was asked for."""
         from safelight.diagnosis.linting import baseline, selection
 
@@ -68,7 +68,7 @@ class LintFlags:
             baseline.write_baseline(path, kept.findings, subject.key)
         return kept if path is None else baseline.apply(kept, baseline.read_baseline(path), subject.key)
 
-    def write_sarif(self, found: Diagnosis, subject: Subject) -> bool:
+    def write_sarif(self, found: Diagnosis, subject: LintTarget) -> bool:
         """Whether it took stdout."""
         if self.sarif is None:
             return False

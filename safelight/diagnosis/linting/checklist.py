@@ -64,7 +64,7 @@ LACKING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChecklistLine:
     code: str
     cause: str
     title: str
@@ -72,12 +72,12 @@ class Line:
     reason: str = ""
 
 
-def checklist(diagnosis: Diagnosis, *, is_edited: bool = True) -> list[Line]:
+def checklist(diagnosis: Diagnosis, *, is_edited: bool = True) -> list[ChecklistLine]:
     """In the order of the rules. `is_edited`: the loop can pass more; a script that was only run cannot."""
     found = {finding.code: finding for finding in diagnosis.findings}
     known = {finding.code for finding in diagnosis.known}
     explained = {each.finding.code: each.by for each in diagnosis.explained}
-    lines: list[Line] = []
+    lines: list[ChecklistLine] = []
     for rule in RULES:
         state, reason = "passed", ""
         if rule.code in found and found[rule.code].cause != rule.cause:
@@ -93,7 +93,7 @@ def checklist(diagnosis: Diagnosis, *, is_edited: bool = True) -> list[Line]:
             state, reason = "not looked at", diagnosis.coverage.unable[rule.code]
         elif rule.code in diagnosis.coverage.missing:
             state, reason = "not looked at", _lacking(diagnosis, rule.code, is_edited)
-        lines.append(Line(rule.code, rule.cause, rule.title, state, reason))
+        lines.append(ChecklistLine(rule.code, rule.cause, rule.title, state, reason))
     return lines
 
 
@@ -120,13 +120,13 @@ def _lacking(diagnosis: Diagnosis, code: str, is_edited: bool) -> str:
     return f"lacks {', '.join(names[:SHOWN])}" + (" …" if len(names) > SHOWN else "")
 
 
-def count(lines: list[Line]) -> str:
+def count(lines: list[ChecklistLine]) -> str:
     """84 passed, 2 found, 47 not looked at."""
     counts = Counter(line.state for line in lines)
     return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
 
 
-def grouped(lines: Iterable[Line]) -> dict[str, list[str]]:
+def grouped(lines: Iterable[ChecklistLine]) -> dict[str, list[str]]:
     """Codes by reason, the most first."""
     found: dict[str, list[str]] = {}
     for each in lines:
@@ -134,5 +134,5 @@ def grouped(lines: Iterable[Line]) -> dict[str, list[str]]:
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
-def to_json(lines: Iterable[Line]) -> list[dict[str, Any]]:
+def to_json(lines: Iterable[ChecklistLine]) -> list[dict[str, Any]]:
     return [asdict(line) for line in lines]

@@ -28,7 +28,7 @@ SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".wandb", *TEXTS}
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class TrainingLog:
     path: Path
     kind: str
     rows: Callable[[], Iterator[Row]]
@@ -56,31 +56,31 @@ def read_log(path: Path, loss: str | None = None) -> LogReadings:
     return readings_of(table, str(log.path), log.kind, notes)
 
 
-def log_at(path: Path) -> Log:
+def log_at(path: Path) -> TrainingLog:
     if not os.path.lexists(path):
         raise UsageError(f"{path} does not exist.")
     return _in_folder(path) if os.path.isdir(path) else _of_file(path)
 
 
-def _of_file(path: Path) -> Log:
+def _of_file(path: Path) -> TrainingLog:
     if not os.path.isfile(path):
         raise UsageError(f"{path} is neither a file nor a folder.")
     if tensorboard_events.MARK in path.name:
-        return Log(path, "TensorBoard", lambda: tensorboard_events.rows([path]))
+        return TrainingLog(path, "TensorBoard", lambda: tensorboard_events.rows([path]))
     if path.suffix == ".wandb":
-        return Log(path, "W&B", lambda: wandb_file.rows(path))
+        return TrainingLog(path, "W&B", lambda: wandb_file.rows(path))
     if path.suffix.lower() in (".csv", ".tsv"):
-        return Log(path, "CSV", lambda: delimited.rows(path))
+        return TrainingLog(path, "CSV", lambda: delimited.rows(path))
     if json_lines.is_lines(path):
-        return Log(path, "JSON lines", lambda: json_lines.rows(path))
+        return TrainingLog(path, "JSON lines", lambda: json_lines.rows(path))
     if path.suffix.lower() == ".json" or (json_lines.is_json(path) and path.suffix.lower() not in TEXTS):
-        return Log(path, "JSON", lambda: json_lines.document_rows(path))
+        return TrainingLog(path, "JSON", lambda: json_lines.document_rows(path))
     if delimited.is_delimited(path):
-        return Log(path, "CSV", lambda: delimited.rows(path))
-    return Log(path, "text", lambda: plain_text.rows(path))
+        return TrainingLog(path, "CSV", lambda: delimited.rows(path))
+    return TrainingLog(path, "text", lambda: plain_text.rows(path))
 
 
-def _in_folder(folder: Path) -> Log:
+def _in_folder(folder: Path) -> TrainingLog:
     found = _logs_in(folder)
     for kind in KINDS:
         logs = _newest_state([log for log in found if log.kind == kind])
@@ -98,27 +98,27 @@ def _in_folder(folder: Path) -> Log:
     )
 
 
-def _newest_state(logs: list[Log]) -> list[Log]:
+def _newest_state(logs: list[TrainingLog]) -> list[TrainingLog]:
     """HF Trainer writes its whole history into each checkpoint: the newest has it all."""
     states = [log for log in logs if log.path.name == "trainer_state.json"]
     newest = max(states, key=lambda log: log.path.stat().st_mtime, default=None)
     return [log for log in logs if log not in states or log is newest]
 
 
-def _logs_in(folder: Path) -> list[Log]:
+def _logs_in(folder: Path) -> list[TrainingLog]:
     """Those with a loss, the newest last."""
-    found: list[Log] = []
+    found: list[TrainingLog] = []
     for here, names in _walk(folder):
         events = [here / name for name in names if tensorboard_events.MARK in name]
         if events:
             whole = here if len(events) > 1 or here != folder else events[0]
-            found.append(Log(whole, "TensorBoard", lambda events=events: tensorboard_events.rows(events)))
+            found.append(TrainingLog(whole, "TensorBoard", lambda events=events: tensorboard_events.rows(events)))
         found += [log for name in names if (log := _candidate(here / name)) is not None]
     opened = sorted(found, key=lambda log: log.path.stat().st_mtime)[-MOST_OPENED:]
     return [log for log in opened if log.has_loss()]
 
 
-def _candidate(path: Path) -> Log | None:
+def _candidate(path: Path) -> TrainingLog | None:
     is_state = path.name == "trainer_state.json"  # other JSON is settings
     if tensorboard_events.MARK in path.name or not (is_state or path.suffix.lower() in SUFFIXES - {".json"}):
         return None

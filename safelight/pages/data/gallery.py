@@ -16,7 +16,7 @@ from safelight.record.history import History, RecordedPicture
 from safelight.run import RunFolder
 
 TYPES = {".png": "image/png", ".gif": "image/gif", ".webp": "image/webp", ".jpg": "image/jpeg", ".jpeg": "image/jpeg"}
-MAX_PICTURES, MAX_PICTURE_BYTES = 20_000, 64 << 20
+MAX_PICTURES = 20_000
 
 
 @dataclass(frozen=True, slots=True)

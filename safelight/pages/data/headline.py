@@ -11,7 +11,7 @@ from safelight.diagnosis.coverage import coverage
 from safelight.diagnosis.goal import find_goal
 from safelight.diagnosis.rules.samples import describe_samples
 from safelight.diagnosis.run_history import RunHistory
-from safelight.diagnosis.verdict import MAX_SUMMARY_LENGTH, shorten, skill_summary, verdict
+from safelight.diagnosis.verdict import MAX_SUMMARY_LENGTH, SkillSummary, shorten, skill_summary, verdict
 from safelight.pages.data.numbers import as_dict, as_int, as_str
 from safelight.pages.data.run_state import RunStatus
 from safelight.pages.data.trend import best_distance, newest_distance
@@ -37,8 +37,8 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
     present = [each for each in findings if each["over"] is None]
     if run_status.state == "empty":
         return "waiting", "Nothing has been recorded yet: the first numbers come with the first step."
-    step, shown = f"{run_status.step or 0:,}", _worst(present)
-    reason = shown or as_str(run_status.facts.get("last_finding"), 200)
+    step, worst = f"{run_status.step or 0:,}", _worst(present)
+    reason = worst or as_str(run_status.facts.get("last_finding"), 200)
     if run_status.state == "crashed":
         return "bad", _crashed(run_status, step)
     if run_status.state == "stopped":
@@ -47,8 +47,8 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
         return "bad", f"Not trained: {reason or 'the preflight found an error'}"
     if run_status.state == "stale":
         return "attention", _silent(run_status, step)
-    if shown is not None:
-        return ("bad" if present[0]["severity"] == "error" else "attention"), shown
+    if worst is not None and history is not None:
+        return ("bad" if present[0]["severity"] == "error" else "attention"), _verdict(run_status, history, findings)[0]
     if run_status.state == "interrupted":
         return "ended", f"Interrupted at step {step}, everything is saved; `safelight resume` continues it."
     if history is None or not run_status.step:
@@ -65,6 +65,17 @@ def _judge(run_status: RunStatus, history: History | None, findings: Sequence[di
 def _earned(run_status: RunStatus, history: History, findings: Sequence[dict[str, Any]]) -> tuple[str, str]:
     """The tone and the sentence if nothing is open: green takes a model that is better than a linear filter, and no
     error behind it."""
+    words, skill = _verdict(run_status, history, findings)
+    if skill is None:
+        return "waiting", words
+    past = any(each["severity"] == "error" for each in findings)
+    return ("good" if words.startswith("Healthy") else "attention" if past or skill.is_ruined else "waiting"), words
+
+
+def _verdict(
+    run_status: RunStatus, history: History, findings: Sequence[dict[str, Any]]
+) -> tuple[str, SkillSummary | None]:
+    """The words of `safelight doctor`, and what the model is worth."""
     watched = run_status.facts.get("kind") == "watched"
     found = [
         FindingOnPage(each["severity"], each["step"], each["summary"] or each["cause"], each["over"])
@@ -72,11 +83,8 @@ def _earned(run_status: RunStatus, history: History, findings: Sequence[dict[str
     ]
     skill = skill_summary(history)
     run = RunHistory(history, None if watched else Config())  # coverage counts that there is one, not what it says
-    words = verdict(found, coverage(run), skill, watched=watched)
-    if skill is None:
-        return "waiting", words
-    past = any(each.severity == "error" for each in found)
-    return ("good" if words.startswith("Healthy") else "attention" if past or skill.is_ruined else "waiting"), words
+    accepts_more_inputs = watched and not run_status.facts.get("captured")
+    return verdict(found, coverage(run), skill, watched=accepts_more_inputs), skill
 
 
 def _worst(present: list[dict[str, Any]]) -> str | None:
@@ -120,7 +128,7 @@ def _crashed(run_status: RunStatus, step: str) -> str:
 
 def _silent(run_status: RunStatus, step: str) -> str:
     if run_status.age is None:
-        return f"No sign of life at step {step}."
+        return f"No heartbeat at step {step}."
     if run_status.age < 120:
         return f"No heartbeat for {run_status.age:.0f} s at step {step}: busy with an evaluation, or killed."
     return f"No heartbeat for {_long(run_status.age)}: probably killed at step {step}; `safelight resume` continues it."

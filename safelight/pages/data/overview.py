@@ -12,9 +12,11 @@ from safelight.config.resolve import flatten, resolve, to_dict
 from safelight.diagnosis.convergence import progress
 from safelight.errors import RecordError, SafelightError
 from safelight.pages.data.cards import RuleFindings, acts, findings, run_rules, should_run_rules
+from safelight.pages.data.checked import checked
 from safelight.pages.data.gallery import pictures
 from safelight.pages.data.headline import page_verdict
-from safelight.pages.data.numbers import as_dict, as_float, as_int, trimmed
+from safelight.pages.data.numbers import as_dict, as_float, as_int, as_list, as_str, trimmed
+from safelight.pages.data.reproduce import reproduce
 from safelight.pages.data.run_files import plain_file_inside, read_json
 from safelight.pages.data.run_state import RunStatus, number_of_seconds, read_status
 from safelight.pages.data.runs import FoundRun, describe
@@ -25,7 +27,8 @@ from safelight.vocabulary import SPEED, TIME_LEFT, Signal, signal_of
 
 SECONDS = 20.0  # after which a record that cannot be read is given up
 MAX_SIGNALS, MAX_EVENTS, MAX_REJECTED = 4000, 1000, 500
-QUIET_EVENTS = {"data", "parameters", "config", "log"}  # events that are shown elsewhere, or long
+LEVELS = "noise_levels"  # an event of watched loops, a fact of run.json of our own runs
+QUIET_EVENTS = {"data", "parameters", "config", "log", LEVELS}  # events that are shown elsewhere, or long
 MAX_SMALL_FACTS = 20  # facts of an event, and items of a list in them
 
 
@@ -47,7 +50,9 @@ def overview(
         diagnosed = run_rules(run)
     config, size = read_settings(run)
     shown = summary(found, run_status) | {
-        "versions": trimmed(run_status.facts.get("versions")),
+        "kind": "watched" if run_status.facts.get("kind") == "watched" else "trained",
+        "reproduce": reproduce(run, run_status.facts, config, _relative_path(run.path)),
+        "levels": _levels(run_status.facts.get(LEVELS)),
         "data": _data(run),
         "config": config,
         "batch_size": size,
@@ -56,7 +61,7 @@ def overview(
         "evaluation": trimmed(run_status.facts.get("evaluation")),
     }
     shown |= {"signals": [], "findings": [], "events": [], "pictures": [], "cursor": -1, "best_step": None}
-    shown["progress"] = None
+    shown |= {"progress": None, "checked": None}
     try:
         with open_run_history(run) as history:
             return shown | _recorded(run, found, run_status, history, diagnosed)
@@ -81,6 +86,7 @@ def _recorded(
 ) -> dict[str, Any]:
     cards = findings(run, history, run_status, diagnosed=diagnosed, name=_relative_path(run.path))
     signals = describe_signals(history)
+    levels = _levels(next((note.facts for note in history.events(LEVELS, most=1)), None))
     is_ill = any(each["over"] is None and each["severity"] != "info" for each in cards)
     return status(run_status, history, cards) | {
         "signals": signals,
@@ -90,10 +96,20 @@ def _recorded(
         "best_step": best_step(history, run_status.facts),
         "distance": distance_of(history, run_status.facts),
         "distance_name": distance_name(history, run_status.facts),
+        "checked": checked(history, cards, watched=run_status.facts.get("kind") == "watched"),
         "progress": progress(history, advises=not is_ill).to_json(),
         "cursor": max((each["last"] for each in signals), default=-1),
         "version": version(run_status, history, diagnosed),
+        **({"levels": levels} if levels else {}),
     }
+
+
+def _levels(found: Any) -> dict[str, Any] | None:
+    """Times and log-SNR of each noise level, as they were written down; None where they were not."""
+    facts = as_dict(found)
+    ends = {key: [[as_float(end) for end in as_list(each, 2)] for each in as_list(facts.get(key), 64)]
+            for key in ("t", "log_snr")}  # fmt: skip
+    return {"time": as_str(facts.get("time"), 8) or "t", **ends} if all(ends.values()) else None
 
 
 def status(

@@ -12,7 +12,8 @@ from safelight.config.resolve import nearest, types_of_fields
 from safelight.config.search import search
 from safelight.diagnosis.doctor import diagnose_run, look_up
 from safelight.errors import UsageError
-from safelight.pages.data.gallery import MAX_PICTURE_BYTES, locate
+from safelight.files import MAX_PICTURE_BYTES
+from safelight.pages.data.gallery import locate
 from safelight.pages.data.overview import open_run_history, overview
 from safelight.pages.data.run_files import read_bytes
 from safelight.pages.data.run_list import compare_runs, entry

@@ -25,7 +25,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class NotifyAddress:
     url: str
     service: Service
 
@@ -59,10 +59,10 @@ class Address:
         return urlsplit(self.url).hostname or "?"
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> NotifyAddress:
     """`ntfy:TOPIC` stands for https://ntfy.sh/TOPIC."""
     if url.startswith("ntfy:") and not url.startswith("ntfy://") and url[5:].strip("/"):
-        return Address(f"https://ntfy.sh/{url[5:].strip('/')}", "ntfy")
+        return NotifyAddress(f"https://ntfy.sh/{url[5:].strip('/')}", "ntfy")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
@@ -73,7 +73,7 @@ def parse(url: str) -> Address:
             "--notify takes the address of a webhook, such as https://hooks.slack.com/services/…, or ntfy:TOPIC."
         )
     if host == "hooks.slack.com":
-        return Address(url, "slack")
+        return NotifyAddress(url, "slack")
     if host in ("discord.com", "discordapp.com") and parts.path.startswith("/api/webhooks/"):
-        return Address(url, "discord")
-    return Address(url, "ntfy" if host.split(".")[0] == "ntfy" else "json")
+        return NotifyAddress(url, "discord")
+    return NotifyAddress(url, "ntfy" if host.split(".")[0] == "ntfy" else "json")

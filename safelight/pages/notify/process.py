@@ -12,7 +12,7 @@ from pathlib import Path
 
 import safelight
 from safelight.errors import UsageError
-from safelight.pages.notify.address import Address, parse
+from safelight.pages.notify.address import NotifyAddress, parse
 from safelight.pages.notify.messages import Message, RunMessages
 from safelight.run import RunFolder
 
@@ -22,7 +22,7 @@ MAX_COMPLAINTS = 3
 VARIABLE = "SAFELIGHT_NOTIFY"
 
 
-def start_notifier(run: Path, address: Address, say: Callable[[str], None]) -> None:
+def start_notifier(run: Path, address: NotifyAddress, say: Callable[[str], None]) -> None:
     """Comes back at once and never raises. The address goes through a pipe: lists of processes do not show it."""
     paths = [str(Path(safelight.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from safelight.files import read_plain
+from safelight.files import MAX_PICTURE_BYTES, read_plain
 from safelight.pages.data.gallery import TYPES
 
 STAGES = {
@@ -20,7 +20,6 @@ STAGES = {
     "contact_sheet": 1,
     "timelapse": 1,
 }
-MAX_PICTURE_BYTES = 64 << 20  # bytes of a picture that is read
 OTHER = 4  # pictures of any other kind
 LEVELS = {1600: 88, 1200: 82, 900: 76, 640: 70, 480: 60, 320: 50, 160: 40}  # longest side, quality of WebP
 MAX_TIMELAPSE_BYTES = 600_000  # bytes of a timelapse; the slider shows the same

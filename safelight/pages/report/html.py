@@ -34,14 +34,16 @@ DRAWING = (
 ICON = f"data:image/svg+xml;base64,{base64.b64encode(DRAWING.encode()).decode()}"
 # Spans of a curve, of a part of the network, of a piece of evidence
 FINE_SPANS, COARSE_SPANS, EVIDENCE_SPANS = 2000, 150, 400
+REST_SPANS = 40  # of each other signal: 400 of them are 1 MB at most
 COLUMNS = 300  # of the noise levels
 DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "update/refused", "probe/raw",
          "probe/ema", "probe/held_raw", "probe/held_ema", "quality/distance", "quality/distance_error",
          "quality/real_distance", "quality/target_distance",
          "quality/coverage", "diversity/variance", "diversity/vendi", "copies/share", "speed/images", "speed/data_wait",
-         "system/memory", "skill/raw", "skill/ema", "skill/held", "skill/exact")  # fmt: skip
+         "system/memory", "skill/raw", "skill/ema", "skill/held", "skill/exact",
+         "skill/held_exact")  # fmt: skip
 PARTS = "gradient/part/"
-MOST_PARTS, MOST_EVIDENCE, MOST_OWN = 64, 40, 24
+MOST_PARTS, MOST_EVIDENCE, MOST_OWN, MOST_REST = 64, 40, 24, 400
 
 
 def write_report(run: RunFolder, out: Path | None = None) -> int:
@@ -71,6 +73,8 @@ def collect(run: RunFolder, budget: int) -> dict[str, Any]:
         found["pictures"] = embed(page["pictures"], files, budget)
     for finding in page["findings"]:  # a file that is sent must not contain local paths
         finding["command"] = finding["command"] and finding["command"].replace(str(run.path.resolve()), run.path.name)
+    again = page["reproduce"]["again"]
+    page["reproduce"]["again"] = again and again.replace(str(run.path.resolve()), run.path.name)
     page["pictures"] = [each | {"url": ""} for each in page["pictures"] if each["id"] in found["pictures"]]
     return found
 
@@ -82,12 +86,15 @@ def _curves(history: History, page: dict[str, Any]) -> dict[str, Any]:
     evidence = [name for name in names if name in proofs and name not in DRAWN and name not in parts][:MOST_EVIDENCE]
     fine = [name for name in DRAWN if name in set(names)]
     own = [each["name"] for each in page["signals"] if not each["meaning"]][:MOST_OWN]
+    drawn = {*parts, *evidence, *fine, *own}
+    rest = [name for name in names if name not in drawn][:MOST_REST]
     curves = dict[str, Any]()
     for chosen, pixels in (
         (parts, COARSE_SPANS),
         (evidence, EVIDENCE_SPANS),
         (own, EVIDENCE_SPANS),
         (fine, FINE_SPANS),
+        (rest, REST_SPANS),
     ):
         curves |= series(history, chosen, pixels=pixels)["series"]
     return curves

@@ -35,7 +35,7 @@ TARGET = re.compile(rb"/[A-Za-z0-9._~/-]*")  # nothing that we serve has another
 log = logging.getLogger("safelight.pages.server")
 
 
-class Guard:
+class AccessGuard:
     """Wraps the application: refuses requests with a message, adds headers, and never returns a traceback.
 
     Without a token, only this machine's own names are answered to; with one, all names, but only to its holders.

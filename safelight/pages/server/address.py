@@ -13,7 +13,7 @@ HERE = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     host: str
     port: int
     token: str | None = None
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-def tunnel(address: Address) -> str | None:
+def tunnel(address: ServerAddress) -> str | None:
     """The SSH command that forwards the page to the user's own machine, if they came by SSH."""
     words = os.environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4 or not is_loopback(address.host):

@@ -17,7 +17,8 @@ from pathlib import Path
 import safelight
 from safelight.errors import CheckpointError
 from safelight.files import Disk, make_directories, read_plain, write_atomically
-from safelight.pages.server.address import Address, tunnel
+from safelight.pages.data.runs import describe
+from safelight.pages.server.address import ServerAddress, tunnel
 
 LARGEST_NOTE = 10_000  # bytes
 NICE = 10  # the training comes first
@@ -34,35 +35,42 @@ def wanted() -> bool:
 
 def start_beside(run: Path, say: Callable[[str], None]) -> threading.Thread:
     """Says where the folder of a run can be looked at, as soon as it can; comes back at once and never raises."""
-    thread = threading.Thread(target=_start_and_report, args=(run.absolute().parent, say), daemon=True)
+    thread = threading.Thread(target=_start_and_report, args=(run, say), daemon=True)
     thread.start()
     return thread
 
 
-def _start_and_report(root: Path, say: Callable[[str], None]) -> None:
+def page_of(address: ServerAddress, run: Path) -> str:
+    """The page of one run."""
+    head, question, token = address.url.partition("?")
+    return f"{head}{question}{token}#/run/{describe(run).id}"
+
+
+def _start_and_report(run: Path, say: Callable[[str], None]) -> None:
     try:
+        root = run.absolute().parent
         address = find_listening(root) or _start(root)
         if address is None:
             say("The dashboard did not start; `safelight dashboard` reports why. The training continues without it.")
             return
-        say(f"Dashboard: {address.url}")
+        say(f"Dashboard: {page_of(address, run)}")
         if line := tunnel(address):
             say(f"From your own machine: {line}")
     except Exception as error:  # whatever it is: it is not worth a training
         say(f"The dashboard did not start ({type(error).__name__}: {error}). The training continues without it.")
 
 
-def find_listening(root: Path) -> Address | None:
+def find_listening(root: Path) -> ServerAddress | None:
     """A dashboard for this folder that answers."""
     try:
         note = json.loads(read_plain(note_path(root), LARGEST_NOTE))
-        address = Address(str(note["host"]), int(note["port"]))
+        address = ServerAddress(str(note["host"]), int(note["port"]))
     except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         return None
     return address if _answers(address, str(note.get("mark"))) else None
 
 
-def _answers(address: Address, mark: str) -> bool:
+def _answers(address: ServerAddress, mark: str) -> bool:
     """Whether it is really ours: another program may have the port by now."""
     connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=ANSWER_SECONDS)
     try:
@@ -75,7 +83,7 @@ def _answers(address: Address, mark: str) -> bool:
         connection.close()
 
 
-def _start(root: Path) -> Address | None:
+def _start(root: Path) -> ServerAddress | None:
     # -P: modules in the working directory must not be imported.
     command = [sys.executable, "-P", "-m", "safelight", "dashboard", str(root), "--idle", IDLE_HOURS]
     paths = [str(Path(safelight.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
@@ -99,7 +107,7 @@ def _start(root: Path) -> Address | None:
 
 
 @contextlib.contextmanager
-def keep_note(roots: Sequence[Path], address: Address) -> Iterator[str]:
+def keep_note(roots: Sequence[Path], address: ServerAddress) -> Iterator[str]:
     """Keeps a file with the address while a dashboard listens; none without a cache folder."""
     mark = hashlib.sha256(os.urandom(32)).hexdigest()[:16]
     path = note_path(roots[0]) if len(roots) == 1 and address.token is None else None

@@ -19,7 +19,7 @@ FAMILIES = {"loss": LOSS_AT_LEVEL, "skill": SKILL_AT_LEVEL}
 VERSION = re.compile(r"[0-9A-Za-z.-]{0,80}")
 
 
-class Window(NamedTuple):
+class StepWindow(NamedTuple):
     """Which steps, in how many spans, and how smooth."""
 
     first: int | None
@@ -28,14 +28,14 @@ class Window(NamedTuple):
     smooth: float
 
 
-def window(request: Request, pixels: int) -> Window:
+def window(request: Request, pixels: int) -> StepWindow:
     first, last = whole(request, "first"), whole(request, "last")
     if first is not None and last is not None and last < first:
         raise HTTPException(400, f"first is {first}, which is after last, {last}.")
     given = whole(request, "pixels")
     if given is not None and not 1 <= given <= MOST_PIXELS:
         raise HTTPException(400, f"pixels is {given}. It must be from 1 to {MOST_PIXELS:,}.")
-    return Window(first, last, given or pixels, half_life(request))
+    return StepWindow(first, last, given or pixels, half_life(request))
 
 
 def whole(request: Request, name: str) -> int | None:

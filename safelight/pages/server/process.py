@@ -13,8 +13,8 @@ from pathlib import Path
 import uvicorn
 
 from safelight.errors import UsageError
-from safelight.pages.server.access import Guard
-from safelight.pages.server.address import Address, is_loopback
+from safelight.pages.server.access import AccessGuard
+from safelight.pages.server.address import ServerAddress, is_loopback
 from safelight.pages.server.app import make_app
 from safelight.pages.server.connections import BoundedConnection
 
@@ -44,13 +44,15 @@ def bind(host: str, port: int) -> socket.socket:
     )
 
 
-def open_address(host: str, listening: socket.socket) -> Address:
+def open_address(host: str, listening: socket.socket) -> ServerAddress:
     """Beyond this machine only with a token, which is made here and printed once."""
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
-    return Address(host, listening.getsockname()[1], token)
+    return ServerAddress(host, listening.getsockname()[1], token)
 
 
-def serve(roots: Sequence[Path], listening: socket.socket, address: Address, *, mark: str, idle_hours: float) -> None:
+def serve(
+    roots: Sequence[Path], listening: socket.socket, address: ServerAddress, *, mark: str, idle_hours: float
+) -> None:
     """Until a signal comes, or until there was no request for so many hours. `mark`: identifies this dashboard."""
     app = make_app(roots, address.token, mark=mark)
     server = make_server(app)
@@ -67,7 +69,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(app: Guard) -> Server:
+def make_server(app: AccessGuard) -> Server:
     return Server(
         uvicorn.Config(
             app,
@@ -88,7 +90,7 @@ def make_server(app: Guard) -> Server:
     )
 
 
-def _end_when_idle(server: uvicorn.Server, app: Guard, seconds: float) -> None:
+def _end_when_idle(server: uvicorn.Server, app: AccessGuard, seconds: float) -> None:
     while not server.should_exit:
         time.sleep(min(LOOK_SECONDS, seconds))
         # An open page sends requests or listens all the time.

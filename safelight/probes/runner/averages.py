@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors.pieces import local_of
-from safelight.probes.runner.guard import Guard
+from safelight.probes.runner.guard import ProbeGuard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.update import compare_with_weights, measure_ema
 
@@ -16,7 +16,7 @@ from safelight.probes.update import compare_with_weights, measure_ema
 class AverageProbe:
     """Holds copies of the averages between two looks."""
 
-    def __init__(self, subject: InspectedLoop, named: Sequence[tuple[str, nn.Parameter]], guard: Guard) -> None:
+    def __init__(self, subject: InspectedLoop, named: Sequence[tuple[str, nn.Parameter]], guard: ProbeGuard) -> None:
         self._subject, self._named, self._guard = subject, named, guard
         self.forget()
 

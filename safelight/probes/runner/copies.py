@@ -13,7 +13,7 @@ from safelight.probes.conditions import exchange_conditions
 from safelight.probes.forward_pass import NARROW_TIME_RANGE, STEP, Declared, ForwardPass, Repeats
 from safelight.probes.network import measure_network
 from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
-from safelight.probes.runner.guard import Guard
+from safelight.probes.runner.guard import ProbeGuard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.update import StateBefore, measure_update
 
@@ -25,7 +25,7 @@ SMALL = 64_000_000  # bytes of weights that there is always room to copy
 class CopyProbe:
     """Waits for the device."""
 
-    def __init__(self, subject: InspectedLoop, guard: Guard) -> None:
+    def __init__(self, subject: InspectedLoop, guard: ProbeGuard) -> None:
         self._subject, self._guard = subject, guard
         self._named, self._repeats = trainable_parameters(subject.model), Repeats(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)

@@ -11,7 +11,7 @@ from safelight.monitors.reading_buffer import PendingReading
 ALL = "probes"
 
 
-class Guard:
+class ProbeGuard:
     """What failed is not called again; `broken` says what did, and why."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

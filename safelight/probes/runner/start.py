@@ -11,7 +11,7 @@ from safelight import checks
 from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.probes.dataset import measure_images, most_images, take_images
 from safelight.probes.forward_pass import Declared
-from safelight.probes.runner.guard import Guard
+from safelight.probes.runner.guard import ProbeGuard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.sampler import accepts, measure_sampler
 from safelight.probes.settings import (
@@ -26,7 +26,7 @@ from safelight.probes.settings import (
 class StartProbe:
     """`declared` is passed anew with every call: more of it may be known then."""
 
-    def __init__(self, subject: InspectedLoop, guard: Guard) -> None:
+    def __init__(self, subject: InspectedLoop, guard: ProbeGuard) -> None:
         self._subject, self._guard = subject, guard
         self.has_sampled = False  # the sampler was measured
         self._sampled: tuple[tuple[int, ...], float] | None = None  # shape and reach of what a sampler returns

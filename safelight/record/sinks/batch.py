@@ -32,7 +32,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SinkBatch:
     """What happened in a window. It crosses threads: it must not be changed after it was passed on."""
 
     readings: tuple[ReadingTable, ...] = ()
@@ -44,7 +44,7 @@ class Batch:
 class Sink(Protocol):
     """A logger. It may be slow, raise or hang: it has a thread of its own, and the run goes on without it."""
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: SinkBatch) -> None:
         """Everything of one window; readable by others when this returns, as far as the logger can."""
         ...
 
@@ -57,7 +57,7 @@ class NotWanted(Exception):
     """The user switched this logger off by a variable of its own: no fault, but worth a line."""
 
 
-def rows_of(batch: Batch) -> dict[int, dict[str, float]]:
+def rows_of(batch: SinkBatch) -> dict[int, dict[str, float]]:
     """The readings by step, in rising order; several tables may have the same step."""
     rows: dict[int, dict[str, float]] = {}
     for steps, names, values in batch.readings:

@@ -12,7 +12,7 @@ import numpy as np
 
 from safelight.files import DISK, Disk, append_to, open_regular, replace_atomically, status_of
 from safelight.record.fact_encoding import encode
-from safelight.record.sinks.batch import Batch, rows_of
+from safelight.record.sinks.batch import SinkBatch, rows_of
 
 NAME = "metrics.jsonl"
 WHOLE_LINE = re.compile(rb'\{"step": (-?\d+)[,}].*\n')  # as `write` makes it; parsing a million lines takes 25 s
@@ -27,7 +27,7 @@ class JsonLines:
         self._folder = folder
         self._file = append_to(path, disk)  # one write per batch: a reader sees whole lines
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: SinkBatch) -> None:
         lines = [line(step, as_json(row)) for step, row in rows_of(batch).items()]
         for step, kind, path in batch.pictures:
             lines.append(line(step, {"picture": kind, "path": self._relative(path)}))

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from safelight.record.sinks.batch import Batch, NotWanted, Sink
+from safelight.record.sinks.batch import NotWanted, Sink, SinkBatch
 
 MAX_WAITING_BATCHES = 256  # batches that may wait: minutes of training, a few MB
 Opener = Callable[[], Sink]
@@ -22,7 +22,7 @@ class LoggerThreads:
     ) -> None:
         self._lanes = [LoggerThread(name, opener, say, most) for name, opener in openers.items()]
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: SinkBatch) -> None:
         """Never waits and never raises."""
         for lane in self._lanes:
             lane.put(batch)
@@ -42,14 +42,14 @@ class LoggerThread:
     def __init__(self, name: str, opener: Opener, say: Callable[[str], None], most: int) -> None:
         self.name, self.dropped = name, 0
         self._opener, self._say, self._most = opener, say, most
-        self._waiting: deque[Batch] = deque()
+        self._waiting: deque[SinkBatch] = deque()
         self._changed = threading.Condition()
         self._over = False  # takes nothing more: closed, or switched off
         self._left_behind = False
         self._thread = threading.Thread(target=self._run, name=f"safelight-{name}", daemon=True)
         self._thread.start()
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: SinkBatch) -> None:
         with self._changed:  # held by the other side for moments only, never while a logger works
             if self._over:
                 return
@@ -96,7 +96,7 @@ class LoggerThread:
             self._report(f"is switched off ({type(error).__name__}: {error}); the run goes on without it.")
         self._switch_off(sink)
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> SinkBatch | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._over)
             return self._waiting.popleft() if self._waiting else None

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from safelight.files import DISK, Disk, create_file, make_directories, read_plain
+from safelight.files import DISK, MAX_PICTURE_BYTES, Disk, create_file, make_directories, read_plain
 from safelight.record.fact_encoding import encode
-from safelight.record.sinks.batch import Batch, rows_of
+from safelight.record.sinks.batch import SinkBatch, rows_of
 from safelight.record.sinks.checksum import frame
 
 CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by the colour type of a PNG
-MAX_PICTURE_BYTES = 64 << 20  # bytes of a picture
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
@@ -34,7 +33,7 @@ class TensorBoard:
         self._add(from_step, summary=self._summary(self._text("config", encode(config))))
         self._file.flush()
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: SinkBatch) -> None:
         value = self._summaries.Summary.Value
         for step, row in rows_of(batch).items():
             self._add(step, summary=self._summary(*(value(tag=name, simple_value=n) for name, n in row.items())))

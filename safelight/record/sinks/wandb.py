@@ -17,7 +17,7 @@ from typing import Any
 from safelight.errors import CheckpointError
 from safelight.files import Disk, read_plain, write_atomically
 from safelight.record.fact_encoding import encode
-from safelight.record.sinks.batch import Batch, NotWanted, rows_of
+from safelight.record.sinks.batch import NotWanted, SinkBatch, rows_of
 
 ID_FILE, LARGEST_ID = "wandb-id", 1000  # bytes
 ONLINE = ("online", "run", "shared")
@@ -59,7 +59,7 @@ class WeightsAndBiases:
             say(f"The logger wandb already has the steps before {self._step}; they are not sent again.")
         self._first = self._step
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: SinkBatch) -> None:
         rows: dict[int, dict[str, Any]] = {step: dict(row) for step, row in rows_of(batch).items()}
         for row in rows.values():
             if lost := sum(number != number or abs(number) == float("inf") for number in row.values()):

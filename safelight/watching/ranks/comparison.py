@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from safelight.observing.process_check import MAX_NAMED_PROCESSES, shared_by_processes
+from safelight.probes.dataset import DEVIATION_RATIO, MEAN_APART
 from safelight.vocabulary import DATA_APART, DRIFT, GRADIENTS_APART, OVERLAP, REDUCTION, SAME_NOISE
 
 Look = Mapping[str, np.ndarray]
 MAX_UNEXPLAINED = 0.05  # of a reduced gradient: what a multiple of the mean leaves over; half precision leaves 0.004
 MIN_LOOKS_AT_DATA = 4  # of each process: means of a few samples differ by chance
-# As between images of a dataset and what a loop shows of them: safelight/probes/skill.py has the measurements.
-MEAN_APART, DEVIATION_RATIO = 1.0, 1.5
 SOURCES = ("passed", "loaded")  # of data: what the loop says, else what its loader returns
 
 

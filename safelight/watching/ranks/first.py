@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from safelight.monitors.pieces import WHOLE, spans
 from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.watching.ranks.comparison import Comparison
-from safelight.watching.ranks.line import Entry, Line
-from safelight.watching.ranks.look import Look, read_layout, trained_by
+from safelight.watching.ranks.line import Entry, RankChannel
+from safelight.watching.ranks.look import RankMonitor, read_layout, trained_by
 from safelight.words import first_line
 
 FETCH_SECONDS = 0.05  # between two looks at what has come
@@ -35,7 +35,7 @@ class First:
 
     def __init__(
         self,
-        line: Line,
+        line: RankChannel,
         optimizer: torch.optim.Optimizer,
         named: Sequence[tuple[str, nn.Parameter]],
         say_once: Callable[[str], None],
@@ -46,7 +46,7 @@ class First:
         """`named`: the parameters that are measured, in their order; the others know that of the optimizer."""
         self._line, self._say_once, self._made_before, self._is_bound = line, say_once, made_before, is_bound
         parameters = trained_by(optimizer)
-        self._look = Look(parameters, line.size)
+        self._look = RankMonitor(parameters, line.size)
         self.is_sharded = any(piece != WHOLE for piece in self._look.pieces)
         self._is_bound |= spans(parameters, line.size)
         places = {id(p): place for place, p in enumerate(parameters)}

@@ -8,12 +8,12 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.modules import named_without_wrappers, unwrapped
+from safelight.monitors.modules import REPLICATED, is_of, named_without_wrappers, unwrapped
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, ema_of
 from safelight.watching.ranks.calls import Calls
 from safelight.watching.ranks.first import First
-from safelight.watching.ranks.line import Line, Place, next_name, place_here
+from safelight.watching.ranks.line import Place, RankChannel, next_name, place_here
 from safelight.watching.ranks.look import trained_by
 from safelight.watching.ranks.member import Member
 from safelight.watching.silent_watch import SilentWatch
@@ -36,7 +36,7 @@ def join_as_first(
         is_bound = any(_replicas(module) == place.size for module in given.model.modules())
         return First(line, optimizer, named, say_once, made_before=made_before, is_bound=is_bound)
     except Exception as error:
-        say_once(f"The other processes are not heard ({type(error).__name__}: {first_line(error)}).")
+        say_once(f"The other processes cannot be reached ({type(error).__name__}: {first_line(error)}).")
         return None
 
 
@@ -79,14 +79,15 @@ class Members:
 
 def _replicas(module: nn.Module) -> int:
     """How many processes DDP keeps alike."""
-    is_replicated = type(module).__name__ == "DistributedDataParallel"
-    return torch.distributed.get_world_size(module.process_group) if is_replicated else 0  # type: ignore[arg-type]
+    return torch.distributed.get_world_size(module.process_group) if is_of(module, REPLICATED) else 0  # type: ignore[arg-type]
 
 
-def _line(place: Place, optimizer: torch.optim.Optimizer, calls: Calls | None) -> tuple[Line, Callable[[], int] | None]:
+def _line(
+    place: Place, optimizer: torch.optim.Optimizer, calls: Calls | None
+) -> tuple[RankChannel, Callable[[], int] | None]:
     if calls is None:
-        return Line(place, next_name()), None
-    return Line(place, calls.name_of(optimizer)), partial(calls.made_before, optimizer)
+        return RankChannel(place, next_name()), None
+    return RankChannel(place, calls.name_of(optimizer)), partial(calls.made_before, optimizer)
 
 
 def _ema_in_order(given: WatchArguments, optimizer: torch.optim.Optimizer) -> list[Tensor] | None:

@@ -46,7 +46,7 @@ def next_name() -> str:
     return f"watch-{next(_numbers)}"
 
 
-class Line:
+class RankChannel:
     """One per watch and process."""
 
     def __init__(self, place: Place, name: str) -> None:

@@ -33,7 +33,7 @@ def trained_by(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     return list(found.values())
 
 
-class Look:
+class RankMonitor:
     """Measures and changes nothing, and communicates nothing."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], processes: int) -> None:

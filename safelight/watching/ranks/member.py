@@ -23,8 +23,8 @@ from safelight.monitors.suite import FULL_PASS_EVERY
 from safelight.monitors.updates import UpdateMonitor
 from safelight.watching.foreign import bare_optimizer
 from safelight.watching.hooks import OptimizerHooks
-from safelight.watching.ranks.line import Line
-from safelight.watching.ranks.look import Look, layout_entry, trained_by
+from safelight.watching.ranks.line import RankChannel
+from safelight.watching.ranks.look import RankMonitor, layout_entry, trained_by
 from safelight.watching.silent_watch import SilentWatch
 from safelight.words import first_line
 
@@ -39,7 +39,7 @@ class Member(SilentWatch):
 
     def __init__(
         self,
-        line: Line,
+        line: RankChannel,
         optimizer: Any,
         *,
         read_ema: ReadEma = lambda: None,
@@ -50,10 +50,10 @@ class Member(SilentWatch):
         loop calls `step` after its updates."""
         self._line, self._read_ema, self._made_before = line, read_ema, made_before
         self._waits, self._process, self._on = is_told_of_steps, os.getpid(), True
-        self._calls = -1
+        self._calls, self.updates = -1, 0
         bare = bare_optimizer(optimizer)
         self._parameters = trained_by(bare)
-        self._look = Look(self._parameters, line.size)
+        self._look = RankMonitor(self._parameters, line.size)
         self._is_sharded = any(piece != WHOLE for piece in self._look.pieces)
         parts = find_parts([(str(place), p) for place, p in enumerate(self._parameters)])
         self._gradients, self._moves = GradientMonitor(parts), UpdateMonitor(parts, self._parameters)
@@ -63,7 +63,7 @@ class Member(SilentWatch):
         self._hooks = OptimizerHooks(
             self._parameters, optimizer, None, before_update=self._before_update, safely=self._safely
         )
-        self._after = bare.register_step_post_hook(lambda *_: self._safely(self._just_updated))
+        self._after = bare.register_step_post_hook(self._count_update)
         self._look.begin(0 if made_before is None else made_before())
         self._at_exit = functools.partial(_close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
@@ -124,6 +124,10 @@ class Member(SilentWatch):
     @property
     def _measures_parts(self) -> bool:
         return self._is_sharded and self._calls % FULL_PASS_EVERY == 0
+
+    def _count_update(self, *_: object) -> None:
+        self.updates += 1  # a loop may ask each process for it, also after a fault of ours
+        self._safely(self._just_updated)
 
     def _just_updated(self) -> None:
         if self._current is not None:

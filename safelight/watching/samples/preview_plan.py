@@ -8,8 +8,8 @@ from safelight.observing.stage_pictures import planned_steps
 
 
 class Plan:
-    """Every so many updates where it is said; else so many in all of a loop of known length, more at its beginning;
-    else further and further apart. One that is not drawn in its turn stays due."""
+    """Every N updates if that is set; else N times over a loop of known length, more often at its start; else at
+    growing distances. A preview that was not drawn when it was due stays due."""
 
     def __init__(self, step: int, steps: int | None, every: int | None, count: int, first: int, growth: float) -> None:
         self._every, self._growth = every, growth

@@ -26,6 +26,7 @@ from safelight.probes.sampler import accepts
 from safelight.run import pictures_in
 from safelight.watching.foreign import ema_of_trained
 from safelight.watching.samples.sampled_images import SampledImages
+from safelight.words import with_article
 
 Sampler = Callable[..., Any]
 
@@ -72,6 +73,9 @@ class SampleGrid:
         self._seed, self._columns, self.batch_size = seed, columns, max(1, batch_size)
         self._images = SampledImages(value_range)
 
+    def __repr__(self) -> str:
+        return f"SampleGrid({str(self.folder)!r}, noise={self.count}, steps={self.steps})"
+
     @property
     def steps(self) -> list[int]:
         """Stages that have a picture."""
@@ -81,6 +85,9 @@ class SampleGrid:
         """Draws and writes the pictures of a stage: `step_….png`, `denoising_….png`, and with `ema` also
         `raw_and_averaged_….png`. Returns the first of them. Model, gradients, modes and random states stay as they are:
         a copy of the model draws. `ema`: whatever holds averages, as for `safelight.watch`; samples are those of it."""
+        if isinstance(step, bool) or not isinstance(step, int) or not isinstance(model, nn.Module):
+            given = ", ".join(with_article(type(each).__name__) for each in (step, model))
+            raise UsageError(f"save takes the step, a whole number, and the model: save(step, model). It got {given}.")
         return self.write(step, self.draw(model, ema=ema))["samples"]
 
     def draw(self, model: nn.Module, *, ema: Any = None, count: int | None = None, seconds: float = math.inf) -> Stage:

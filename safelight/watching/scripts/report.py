@@ -12,7 +12,7 @@ from safelight import checks
 from safelight.checks import Check
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.diagnosis.coverage import Coverage
-from safelight.diagnosis.linting.checklist import Line, checklist, grouped, to_json
+from safelight.diagnosis.linting.checklist import ChecklistLine, checklist, grouped, to_json
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.errors import RecordError
@@ -79,7 +79,7 @@ class ScriptReport:
     """The exit code of the script's process."""
     diagnosis: Diagnosis | None = None
     rows: tuple[Row, ...] = ()
-    rules: tuple[Line, ...] = ()
+    rules: tuple[ChecklistLine, ...] = ()
     is_recognised: bool = False
     """Process and target are known, also to the rules on them."""
     unknown: Unknown = NO_PROCESS
@@ -155,11 +155,11 @@ class ScriptReport:
         return "\n".join((*lines, "", self.verdict, *lines_of_findings(findings)))
 
 
-def lines_of_each(rules: Sequence[Line]) -> list[str]:
+def lines_of_each(rules: Sequence[ChecklistLine]) -> list[str]:
     return [f"{each.state:<13}  {each.code}  {each.cause}  {each.reason}".rstrip() for each in rules]
 
 
-def lines_of_rules(rules: Sequence[Line], remarks: Container[str] = ()) -> list[str]:
+def lines_of_rules(rules: Sequence[ChecklistLine], remarks: Container[str] = ()) -> list[str]:
     """All of them by their codes, `safelight explain CODE` has the page of each. `remarks`: codes of such findings."""
     lines = [f"{len(rules)} rules; `safelight explain CODE` shows what one looks for"]
     for each in rules:

@@ -14,20 +14,19 @@ from typing import Any
 import torch.optim.optimizer as optimizers
 
 from safelight.monitors.step_hooks import silence
-from safelight.watching.auto import Captured, StopAfter
+from safelight.watching.auto import UPDATES_BEFORE_NOTICE, Captured, StopAfter
 from safelight.watching.scripts.launch import Options
 from safelight.watching.scripts.notes import Ending, Notes
 from safelight.watching.scripts.tracebacks import hide_frames
 from safelight.watching.watched_run import crashed
 
-UPDATES_BEFORE_NOTICE = 3  # updates after which most of a loop has been seen: its EMA, accumulation, clipping
 MAX_STOPS = 3  # times that a script which goes on is stopped
 GRACE = 60.0  # seconds that a stopped script has for its own leaving
 POLL_SECONDS = 0.2
 PATIENCE = 5  # steps of optimizers for one update: there may be two of them, or none that trains a network
 
 
-class Session:
+class ScriptSession:
     """Nothing that fails here may end the script, except the stop of a check."""
 
     def __init__(self, options: str, say: Callable[[str], None]) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from safelight.diagnosis.coverage import coverage
-from safelight.diagnosis.doctor import Diagnosis, Explained
+from safelight.diagnosis.doctor import Consequence, Diagnosis
 from safelight.diagnosis.finding import Finding, Fix
-from safelight.diagnosis.linting.checklist import Line, checklist, count, grouped, to_json
+from safelight.diagnosis.linting.checklist import ChecklistLine, checklist, count, grouped, to_json
 from safelight.diagnosis.linting.selection import Selection, apply
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
@@ -28,7 +28,7 @@ def test_states_and_reasons() -> None:
         [finding("LOS001", over=7), finding("LOS003", "loss.rule-broken")],
         coverage(run),
         known=(finding("LOS007"),),
-        explained=(Explained(finding("CUR004"), frozenset({"LOS001"})),),
+        explained=(Consequence(finding("CUR004"), frozenset({"LOS001"})),),
         watched=True,
     )
     found = apply(found, Selection(ignore=(("CUR001", "--ignore"),)))
@@ -75,7 +75,11 @@ def test_a_script_that_is_not_edited_is_not_asked_to_pass_anything() -> None:
     assert {code: lines[code] for code in expected} == expected
     assert not any("pass " in reason for reason in lines.values())
     assert grouped(
-        [Line("A", "", "", "passed", "x"), Line("B", "", "", "passed", "y"), Line("C", "", "", "passed", "y")]
+        [
+            ChecklistLine("A", "", "", "passed", "x"),
+            ChecklistLine("B", "", "", "passed", "y"),
+            ChecklistLine("C", "", "", "passed", "y"),
+        ]
     ) == {
         "y": ["B", "C"],
         "x": ["A"],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from safelight.diagnosis.coverage import coverage
-from safelight.diagnosis.doctor import Diagnosis, Explained
+from safelight.diagnosis.doctor import Consequence, Diagnosis
 from safelight.diagnosis.finding import Finding, Fix
 from safelight.diagnosis.linting.selection import Selection, apply, comments_in, load_selection, names_in
 from safelight.diagnosis.rules import RULES
@@ -22,7 +22,7 @@ def finding(code: str, severity: str = "error") -> Finding:
     return Finding(code, rule.cause, severity, 3, 1.0, rule.title, (), Fix("Do it."))  # type: ignore[arg-type]
 
 
-def diagnosis(*codes: str, explained: tuple[Explained, ...] = ()) -> Diagnosis:
+def diagnosis(*codes: str, explained: tuple[Consequence, ...] = ()) -> Diagnosis:
     run = RunHistory(InMemoryReadings({LOSS.name: (np.arange(600), np.ones(600))}))
     return Diagnosis([finding(code) for code in codes], coverage(run), explained=explained)
 
@@ -70,8 +70,8 @@ def test_rules_that_do_not_count_did_not_look() -> None:
 
 def test_a_consequence_is_reported_where_its_cause_does_not_count() -> None:
     explained = (
-        Explained(finding("LOS001"), frozenset({"LRA005"})),
-        Explained(finding("LOS007"), frozenset({"LRA005", "LOS001"})),
+        Consequence(finding("LOS001"), frozenset({"LRA005"})),
+        Consequence(finding("LOS007"), frozenset({"LRA005", "LOS001"})),
     )
     found = apply(diagnosis("LRA005", explained=explained), Selection(ignore=(("LRA005", "--ignore"),)))
     assert [each.code for each in found.findings] == ["LOS001"]

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 from folders import FINDING, make_run
 
+from safelight.diagnosis.doctor import diagnose_run
+from safelight.diagnosis.rules import RULES
 from safelight.pages.data.headline import page_verdict
 from safelight.pages.data.run_list import entry
 from safelight.pages.data.run_state import read_status
@@ -66,7 +68,8 @@ def test_every_state_has_its_sentence(ready: Path, facts, age, state, tone, monk
 def test_the_verdict_names_the_finding_and_then_health(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", status={"status": "training"}, findings=(FINDING,))
     found = entry(describe(run))
-    assert found["verdict"] == {"tone": "bad", "sentence": FINDING["summary"]}
+    looked = f"{diagnose_run(run).coverage.looked} of {len(RULES)} rules had what they need."
+    assert found["verdict"] == {"tone": "bad", "sentence": f"1 error: {FINDING['summary']} {looked}"}
     assert found["finding"] == {"code": "LRA001", "cause": "lr.too-high", "severity": "error"}
     info = make_run(tmp_path / "c", status={"status": "training"}, findings=(FINDING | {"severity": "info"},))
     assert entry(describe(info))["verdict"]["tone"] == "waiting", "nothing is known of what the model is worth"

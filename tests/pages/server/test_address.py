@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safelight.pages.server.address import Address, tunnel
+from safelight.pages.server.address import ServerAddress, tunnel
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from safelight.pages.server.address import Address, tunnel
 def test_the_tunnel_is_told_under_ssh(connection: str, line: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", connection)
     monkeypatch.setenv("USER", "ada")
-    assert tunnel(Address("127.0.0.1", 8642)) == line
+    assert tunnel(ServerAddress("127.0.0.1", 8642)) == line

@@ -320,6 +320,11 @@ def test_runs_are_compared_side_by_side(runs: Path, address: str, open_page: Ope
     page.get_by_label("Choose other for comparing").check()
     page.get_by_role("link", name="Compare 2 runs").click()
     page.get_by_text("Settings that differ").wait_for()
+    assert page.locator(".compare-body .verdict").inner_text().startswith("No clear difference between sound and other")
+    levels = page.locator("table.levels tbody tr")
+    assert levels.count() == 16
+    assert levels.first.locator("td").count() == 4  # loss and skill of both
+    page.locator(".compare-body figure.chart").first.scroll_into_view_if_needed()
     row = page.locator("table.settings tbody tr").filter(has_text="optimizer.lr")
     assert row.locator("td").all_inner_texts() == ["0.001", "0.01"]
     wait_until(page, lambda: last_step(page, "Distance from real images") == 299)
@@ -511,16 +516,23 @@ def test_tabs_of_one_browser_share_one_stream(runs: Path, address: str, open_pag
 def test_a_wrong_target_of_a_watched_loop_is_on_its_page_while_it_runs(
     runs: Path, address: str, open_page: Open
 ) -> None:
+    """With `-s` it prints the seconds from before the first step."""
     page, wrong = open_page(f"{address}#/"), "declared to predict epsilon, but its target is v_prediction"
     program = Path(__file__).parents[2] / "support" / "v_target_loop.py"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, str(program), str(runs / "mistaken")], text=True, **pipes) as loop:
         assert loop.stdin is not None
+        assert loop.stdout is not None
         assert loop.stderr is not None
         try:
+            began = float(loop.stdout.readline())
             said = next(line for line in loop.stderr if "TAR001" in line)
+            printed = time.time()
             assert said.startswith("Error TAR001 target.other-type")
             page.locator(".run-row", has_text="mistaken").filter(has_text=wrong).wait_for()
+            print(
+                f"The finding: {printed - began:.1f} s until stderr, {time.time() - began:.1f} s until the list of runs"
+            )
             page.get_by_text("mistaken", exact=True).click()
             page.locator("p.verdict", has_text=wrong).wait_for()
             page.get_by_role("link", name="Findings").click()
@@ -532,3 +544,122 @@ def test_a_wrong_target_of_a_watched_loop_is_on_its_page_while_it_runs(
     page.goto(f"{address}#/")
     row = page.locator(".run-row", has_text="mistaken").filter(has_text=wrong)
     wait_until(page, lambda: row.count() == 1 and row.locator(".state").inner_text() != "Watched")
+
+
+def test_every_signal_is_found_and_can_be_pinned(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}/signals")
+    page.get_by_role("heading", name="Logged by you").wait_for()
+    groups = page.locator(".signals-page h2").all_inner_texts()
+    assert groups[0].startswith("Logged by you")  # before ours
+    find = page.get_by_label("Find signals")
+    find.fill("weights norm")
+    assert page.locator(".signals-page [role=status]").inner_text().startswith("0 of")
+    find.fill("mine/acc")
+    page.get_by_role("button", name="Pin mine/accuracy to the overview").click()
+    assert page.locator(".signals-page h2").first.inner_text().startswith("Pinned")
+    wait_until(page, lambda: last_step(page, "mine/accuracy") == 299)
+    page.get_by_role("link", name="Overview").click()
+    pinned = page.locator(".chart-grid.pinned figure")
+    assert pinned.get_by_role("heading").all_inner_texts() == ["mine/accuracy"]
+    page.reload()
+    page.locator(".chart-grid.pinned figure").wait_for()
+    page.get_by_role("link", name="All signals").click()
+    page.get_by_role("button", name="Pin mine/accuracy to the overview").click()
+    assert page.locator(".chart-grid.pinned figure").count() == 0
+
+
+def test_a_zoom_is_in_the_address_and_comes_back_with_it(runs: Path, address: str, open_page: Open) -> None:
+    place = f"{address}#/run/{id_of(runs, 'sound')}"
+    page = open_page(f"{place}?steps=100-160")
+    shown = page.locator(".toolbar .range")
+    wait_until(page, lambda: shown.count() == 1 and shown.inner_text() == "Steps 100 to 160")
+    page.get_by_role("button", name="Show all").click()
+    assert page.url == place
+    surface = page.locator("figure.chart .overlay").first
+    surface.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("+")
+    assert re.search(r"\?steps=\d+-\d+$", page.url)
+    kept = shown.inner_text()
+    page.reload()
+    wait_until(page, lambda: shown.count() == 1 and shown.inner_text() == kept)
+    page.get_by_role("link", name="Findings").click()
+    wait_until(page, lambda: re.search(r"/findings\?steps=\d+-\d+$", page.url) is not None)
+
+
+def test_the_command_and_what_differs_from_the_preset_can_be_copied(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'other')}/reproduce")
+    command = page.locator(".reproduce-page .copyable").first
+    assert command.locator("pre").inner_text() == "safelight train 'my photos' --lr 0.01"
+    command.get_by_role("button", name="Copy the command").click()
+    command.get_by_text("Copied").wait_for()
+    row = page.locator(".reproduce-page tbody tr").filter(has_text="optimizer.lr")
+    assert row.locator("td").last.inner_text() == "0.01"
+    facts = page.locator(".reproduce-page dl").inner_text()
+    assert "aaaaaaaaaaaa, with changes that are not committed" in facts
+    assert "lr: 0.01" in page.locator(".reproduce-page pre").last.inner_text()
+
+
+def test_the_noise_levels_say_what_they_are_and_nothing_where_nothing_was_measured(
+    runs: Path, address: str, open_page: Open
+) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'other')}", height=1400)
+    chart = page.locator("figure.chart", has=page.get_by_role("heading", name="Loss by noise level"))
+    wait_until(page, lambda: painted(page, "Loss by noise level") > 500)
+    box = chart.locator(".overlay").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 15)
+    words = chart.locator(".legend b.wide")
+    wait_until(page, lambda: words.inner_text().startswith("level 15 (t 938 to 1,000, log-SNR −10 to −9): "))
+    page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 15)
+    wait_until(page, lambda: "not measured at step 2" in words.inner_text())  # the last column ends at 255
+    sparse = page.locator("figure.chart", has=page.get_by_role("heading", name="Distance from real images"))
+    surface = page.locator("figure.chart .overlay").first
+    surface.focus()
+    page.keyboard.press("Home")
+    settle(page)
+    sparse.scroll_into_view_if_needed()
+    wait_until(page, lambda: last_step(page, "Distance from real images") == 299)
+    assert sparse.locator(".legend b").first.inner_text() == "–"  # the first evaluation came after step 100
+
+
+def test_no_clipping_is_no_alarm(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'other')}", height=2000)
+    chart = page.locator("figure.chart", has=page.get_by_role("heading", name="Gradient norm"))
+    wait_until(page, lambda: last_step(page, "Gradient norm") == 299)
+    assert chart.locator(".plot canvas").first.evaluate(RED) == 0
+    assert chart.locator(".legend b").all_inner_texts()[1] == "none"
+
+
+def test_what_passed_is_listed_by_family(runs: Path, address: str, open_page: Open) -> None:
+    page = open_page(f"{address}#/run/{id_of(runs, 'sound')}/findings")
+    family = page.locator("details.family").filter(has_text="Learning rate")
+    assert re.search(r"\d+ passed", family.locator("summary").inner_text())
+    family.locator("summary").click()
+    assert family.locator(".check-list.good li").count() > 0
+
+
+BAD = ("serious", "critical")
+PLACES = ("", "run/{sound}", "run/{sound}/samples", "run/{sound}/signals", "run/{sound}/data", "run/{other}/reproduce",
+          "run/{sick}/findings", "run/{sound}/findings", "compare/{sound},{other}")  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_nothing_serious_stands_in_the_way_of_anybody(runs: Path, address: str, open_page: Open, theme: str) -> None:
+    """axe-core on every page; the last control shows that it sees what it should."""
+    reason = "needs axe-core: pip install axe-playwright-python"
+    package = pytest.importorskip("axe_playwright_python", reason=reason)
+    axe = (Path(package.__file__).parent / "axe.min.js").read_text()
+    ids = {name: id_of(runs, name) for name in ("sound", "other", "sick")}
+    page = open_page(address, theme=theme)
+    page.evaluate(axe)
+
+    def violations() -> list[str]:
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        return [f"{each['id']}: {each['nodes'][0]['target']}" for each in found if each["impact"] in BAD]
+
+    for place in PLACES:
+        page.evaluate("place => { location.hash = place }", f"#/{place.format(**ids)}")
+        settle(page)
+        assert violations() == [], place
+    page.evaluate("document.querySelector('main').append(document.createElement('input'))")
+    assert [each.partition(":")[0] for each in violations()] == ["label"]

@@ -14,8 +14,9 @@ import pytest
 from folders import make_run
 from serving import PATIENCE, get, served, wait_for
 
+from safelight.pages.data.runs import describe
 from safelight.pages.server import launch
-from safelight.pages.server.address import Address
+from safelight.pages.server.address import ServerAddress
 
 
 class Screen:
@@ -72,16 +73,16 @@ def note(root: Path) -> dict:
 def test_the_training_goes_on_while_it_starts(tmp_path: Path, own_notes: Path, monkeypatch) -> None:
     go, told = threading.Event(), list[str]()
 
-    def find(root: Path) -> Address:
+    def find(root: Path) -> ServerAddress:
         assert go.wait(PATIENCE)
-        return Address("127.0.0.1", 1234)
+        return ServerAddress("127.0.0.1", 1234)
 
     monkeypatch.setattr(launch, "find_listening", find)
     thread = launch.start_beside(tmp_path / "runs" / "a", told.append)
     assert told == []  # it came back, though nothing has started
     go.set()
     thread.join(PATIENCE)
-    assert told == ["Dashboard: http://localhost:1234/"]
+    assert told == [f"Dashboard: http://localhost:1234/#/run/{describe(tmp_path / 'runs' / 'a').id}"]
 
 
 def test_it_starts_once_and_outlives_who_started_it(tmp_path: Path, own_notes: Path) -> None:
@@ -89,12 +90,14 @@ def test_it_starts_once_and_outlives_who_started_it(tmp_path: Path, own_notes: P
     launch.start_beside(run, told.append).join(PATIENCE)
     found = note(tmp_path / "runs")
     try:
-        assert told == [f"Dashboard: http://localhost:{found['port']}/"]
-        assert get(found["port"], "/api/runs").json()["runs"][0]["name"] == "a"
+        [listed] = get(found["port"], "/api/runs").json()["runs"]
+        assert listed["name"] == "a"
+        assert told == [f"Dashboard: http://localhost:{found['port']}/#/run/{listed['id']}"]
         assert os.getsid(found["pid"]) != os.getsid(0)
         assert os.getpriority(os.PRIO_PROCESS, found["pid"]) >= launch.NICE
         launch.start_beside(make_run(tmp_path / "runs" / "b"), again.append).join(PATIENCE)
-        assert again == told
+        assert [line.partition("#")[0] for line in again] == [line.partition("#")[0] for line in told]
+        assert again != told  # each has a page of its own
         assert note(tmp_path / "runs") == found
     finally:
         end(found["pid"])
@@ -129,7 +132,7 @@ def test_only_a_dashboard_of_ours_is_used_again(tmp_path: Path, own_notes: Path)
         path = launch.note_path(root)
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"host": "127.0.0.1", "port": port, "mark": "test"}))
-        assert launch.find_listening(root) == Address("127.0.0.1", port)
+        assert launch.find_listening(root) == ServerAddress("127.0.0.1", port)
         path.write_text(json.dumps({"host": "127.0.0.1", "port": port, "mark": "other"}))
         assert launch.find_listening(root) is None
     path.write_text(json.dumps({"host": "127.0.0.1", "port": port, "mark": "test"}))

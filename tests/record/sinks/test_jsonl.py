@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
+from safelight.record.sinks.batch import Event, Histogram, LoggedPicture, ReadingTable, SinkBatch
 from safelight.record.sinks.jsonl import WHOLE_LINE, JsonLines
 
 
@@ -17,12 +17,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(each) for each in path.read_bytes().splitlines(keepends=True) if WHOLE_LINE.fullmatch(each)]
 
 
-def window(steps: range, offset: float = 0.0) -> Batch:
+def window(steps: range, offset: float = 0.0) -> SinkBatch:
     numbers = np.array([[step / 4 + offset, 0.1] for step in steps], np.float32)
-    return Batch(readings=(ReadingTable(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
+    return SinkBatch(readings=(ReadingTable(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
 
 
-def write(folder: Path, *batches: Batch, from_step: int = 0) -> Path:
+def write(folder: Path, *batches: SinkBatch, from_step: int = 0) -> Path:
     sink = JsonLines(folder, from_step=from_step)
     for batch in batches:
         sink.write(batch)
@@ -39,14 +39,14 @@ def test_one_object_per_step(tmp_path: Path) -> None:
 def test_numbers_come_back_as_they_were(tmp_path: Path) -> None:
     numbers = np.float32([1e-45, 3.4e38, 1 / 3, -0.0, 1e-7, 16777217, 2.5e-5])
     names = tuple("abcdefg")
-    path = write(tmp_path, Batch(readings=(ReadingTable(np.array([1]), names, numbers[None]),)))
+    path = write(tmp_path, SinkBatch(readings=(ReadingTable(np.array([1]), names, numbers[None]),)))
     [row] = read_lines(path)
     assert np.array_equal(np.float32([row[name] for name in names]), numbers)
 
 
 def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:
     values = np.array([[math.nan, math.inf, 1.0], [1.0, 1.0, -math.inf], [1.0, 1.0, 1.0]], np.float32)
-    path = write(tmp_path, Batch(readings=(ReadingTable(np.arange(3), ("a", "b", "c"), values),)))
+    path = write(tmp_path, SinkBatch(readings=(ReadingTable(np.arange(3), ("a", "b", "c"), values),)))
     rows = [json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines()]
     assert rows[0] == {"step": 0, "a": None, "b": None, "c": 1.0, "nonfinite": ["a", "b"]}
     assert rows[1]["nonfinite"] == ["c"]
@@ -54,7 +54,7 @@ def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:
 
 
 def test_pictures_histograms_and_events_have_lines_of_their_own(tmp_path: Path) -> None:
-    batch = Batch(
+    batch = SinkBatch(
         pictures=(
             LoggedPicture(5, "samples", tmp_path / "samples" / "a.png"),
             LoggedPicture(5, "other", Path("/elsewhere/b.png")),
@@ -97,7 +97,7 @@ def test_without_cutting_steps_would_stand_twice(tmp_path: Path) -> None:
 
 
 def test_a_late_line_of_an_earlier_step_is_kept(tmp_path: Path) -> None:
-    path = write(tmp_path, window(range(10)), Batch(events=(Event(3, "late", {}),)))
+    path = write(tmp_path, window(range(10)), SinkBatch(events=(Event(3, "late", {}),)))
     write(tmp_path, from_step=5)
     assert [row["step"] for row in read_lines(path)] == [0, 1, 2, 3, 4, 3]
 

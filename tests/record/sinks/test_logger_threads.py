@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from safelight.record.sinks import open_sinks
-from safelight.record.sinks.batch import Batch, Event, ReadingTable
+from safelight.record.sinks.batch import Event, ReadingTable, SinkBatch
 from safelight.record.sinks.logger_threads import LoggerThreads
 
 LONG = 300  # seconds until a test gives up: what is awaited ends the wait at once
@@ -25,7 +25,7 @@ class Fake:
         self.steps: list[int] = []
         self.written, self.closed = threading.Event(), threading.Event()
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: SinkBatch) -> None:
         self.at_write()
         self.steps += [step for step, _, _ in batch.events]
         self.written.set()
@@ -35,8 +35,8 @@ class Fake:
         self.closed.set()
 
 
-def event(step: int) -> Batch:
-    return Batch(events=(Event(step, "note", {}),))
+def event(step: int) -> SinkBatch:
+    return SinkBatch(events=(Event(step, "note", {}),))
 
 
 def fail() -> None:
@@ -99,7 +99,7 @@ def test_a_stuck_logger_costs_windows_and_never_the_caller() -> None:
         numbers = np.zeros((1, 1), np.float32)
         kept.append(weakref.ref(numbers))
         lively.written.clear()
-        pump.put(Batch(readings=(ReadingTable(np.array([step]), ("loss",), numbers),), events=event(step).events))
+        pump.put(SinkBatch(readings=(ReadingTable(np.array([step]), ("loss",), numbers),), events=event(step).events))
         del numbers
         assert lively.written.wait(LONG), "a stuck logger holds up another"
     gc.collect()

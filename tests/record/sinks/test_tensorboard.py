@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
+from safelight.record.sinks.batch import Event, Histogram, LoggedPicture, ReadingTable, SinkBatch
 from safelight.record.sinks.tensorboard import TensorBoard, new_file
 
 pytest.importorskip("tensorboard", reason="needs tensorboard: pip install 'safelight[tensorboard]'")
 
 
-def window(steps: range, offset: float = 0.0) -> Batch:
+def window(steps: range, offset: float = 0.0) -> SinkBatch:
     numbers = np.array([[step / 4 + offset, 0.5] for step in steps], np.float32)
-    return Batch(readings=(ReadingTable(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
+    return SinkBatch(readings=(ReadingTable(np.array(steps, np.int64), ("loss/mean", "optimizer/lr"), numbers),))
 
 
-def write(folder: Path, *batches: Batch, from_step: int = 0) -> None:
+def write(folder: Path, *batches: SinkBatch, from_step: int = 0) -> None:
     sink = TensorBoard(folder, config={"train": {"steps": 10}}, from_step=from_step)
     try:
         for batch in batches:
@@ -54,14 +54,14 @@ def test_every_value_has_its_own_step(tmp_path: Path) -> None:
 
 def test_what_is_not_finite_is_kept(tmp_path: Path) -> None:
     numbers = np.array([[1.0], [math.nan], [math.inf], [-math.inf]], np.float32)
-    write(tmp_path, Batch(readings=(ReadingTable(np.arange(4), ("loss",), numbers),)))
+    write(tmp_path, SinkBatch(readings=(ReadingTable(np.arange(4), ("loss",), numbers),)))
     assert np.array_equal([number for _, number in scalars(tmp_path, "loss")], numbers[:, 0], equal_nan=True)
 
 
 def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
     first = ReadingTable(np.array([7]), ("a",), np.zeros((1, 1), np.float32))
     second = ReadingTable(np.array([8]), ("a", "b"), np.zeros((1, 2), np.float32))
-    write(tmp_path, Batch(readings=(first, second)))
+    write(tmp_path, SinkBatch(readings=(first, second)))
     assert [step for step, _ in scalars(tmp_path, "a")] == [7, 8]
     assert [step for step, _ in scalars(tmp_path, "b")] == [8]
 
@@ -70,7 +70,7 @@ def test_what_was_not_measured_is_left_out(tmp_path: Path) -> None:
 def test_a_picture_is_there_byte_for_byte(tmp_path: Path, mode: str, channels: int) -> None:
     path = tmp_path / "grid.png"
     Image.new(mode, (30, 20)).save(path)
-    write(tmp_path, Batch(pictures=(LoggedPicture(5, "samples", path),)))
+    write(tmp_path, SinkBatch(pictures=(LoggedPicture(5, "samples", path),)))
     [image] = read(tmp_path).Images("picture/samples")
     assert (image.step, image.width, image.height) == (5, 30, 20)
     assert image.encoded_image_string == path.read_bytes()
@@ -91,13 +91,13 @@ def raw_events(folder: Path) -> list[Any]:
 def test_no_picture_but_a_png_is_taken(tmp_path: Path) -> None:
     (tmp_path / "grid.png").write_bytes(b"JFIF")
     with pytest.raises(ValueError, match="must be a PNG"):
-        write(tmp_path, Batch(pictures=(LoggedPicture(5, "samples", tmp_path / "grid.png"),)))
+        write(tmp_path, SinkBatch(pictures=(LoggedPicture(5, "samples", tmp_path / "grid.png"),)))
 
 
 def test_a_histogram_comes_back(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).normal(2.0, 0.5, 10_000)
     counts, edges = np.histogram(numbers, bins=64)
-    write(tmp_path, Batch(histograms=(Histogram(9, "weights/all", counts, edges),)))
+    write(tmp_path, SinkBatch(histograms=(Histogram(9, "weights/all", counts, edges),)))
     [found] = read(tmp_path).Histograms("weights/all")
     value = found.histogram_value
     assert found.step == 9
@@ -109,7 +109,7 @@ def test_a_histogram_comes_back(tmp_path: Path) -> None:
 
 
 def test_events_and_settings_are_texts(tmp_path: Path) -> None:
-    write(tmp_path, Batch(events=(Event(4, "refused", {"size": math.nan, "samples": [1]}),)))
+    write(tmp_path, SinkBatch(events=(Event(4, "refused", {"size": math.nan, "samples": [1]}),)))
     found = read(tmp_path)
     [event] = found.Tensors("event/refused")
     assert event.step == 4

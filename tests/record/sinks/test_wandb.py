@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safelight.record.sinks.batch import Batch, ReadingTable
+from safelight.record.sinks.batch import ReadingTable, SinkBatch
 from safelight.record.sinks.wandb import WeightsAndBiases, run_id, switched_off
 
 PATIENCE = 280.0  # seconds until a test gives up: what is awaited ends the wait at once
@@ -32,7 +32,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from PIL import Image
-from safelight.record.sinks.batch import Batch, Event, Histogram, LoggedPicture, ReadingTable
+from safelight.record.sinks.batch import SinkBatch, Event, Histogram, LoggedPicture, ReadingTable
 from safelight.record.sinks import open_sinks
 
 folder, first, last, seconds = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
@@ -41,10 +41,10 @@ config = {"train": {"steps": last}}
 pump = open_sinks(["wandb"], folder, config=config, run_name="mine", from_step=first, say=said.append)
 steps = np.arange(first, last)
 numbers = np.stack([steps / 4, np.where(steps == 7, np.nan, 0.5)], axis=1).astype(np.float32)
-pump.put(Batch(readings=(ReadingTable(steps, ("loss/mean", "optimizer/lr"), numbers),)))
+pump.put(SinkBatch(readings=(ReadingTable(steps, ("loss/mean", "optimizer/lr"), numbers),)))
 Image.new("RGB", (30, 20)).save(folder / "grid.png")
 late = ReadingTable(np.array([last - 2]), ("probe/raw",), np.ones((1, 1), np.float32))
-pump.put(Batch(
+pump.put(SinkBatch(
     readings=(late,),
     pictures=(LoggedPicture(last, "samples", folder / "grid.png"),),
     histograms=(Histogram(last, "weights", np.array([1, 2]), np.array([0.0, 0.5, 1.0])),),
@@ -272,7 +272,7 @@ def test_online_a_resume_sends_no_step_twice(
     monkeypatch.setitem(sys.modules, "wandb", server)
     sink = WeightsAndBiases(tmp_path, config={}, run_name="mine", from_step=10, say=said.append)
     steps = np.arange(10, 20)
-    sink.write(Batch(readings=(ReadingTable(steps, ("loss",), np.ones((10, 1), np.float32)),)))
+    sink.write(SinkBatch(readings=(ReadingTable(steps, ("loss",), np.ones((10, 1), np.float32)),)))
     sink.close()
     assert [step for step, _ in server.rows] == list(sent)
     assert [server.asked[key] for key in ("mode", "resume", "id")] == [None, "allow", run_id(tmp_path, {})]

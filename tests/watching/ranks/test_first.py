@@ -12,7 +12,7 @@ from torch.distributed import HashStore
 
 from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.watching.ranks.first import First
-from safelight.watching.ranks.line import Line, Place
+from safelight.watching.ranks.line import Place, RankChannel
 from safelight.watching.ranks.look import layout_entry
 
 
@@ -27,7 +27,7 @@ class Pair:
         monkeypatch.setattr("safelight.watching.ranks.first.LAST_WAIT", 0.05)
         store, self.said = HashStore(), list[str]()
         optimizer = torch.optim.SGD(reversed(list(self.model.parameters())), 0.1)  # in another order than the model's
-        lines = [Line(Place(store, rank, 2), "it") for rank in (0, 1)]
+        lines = [RankChannel(Place(store, rank, 2), "it") for rank in (0, 1)]
         self.first, self.other = First(lines[0], optimizer, self.named, self.said.append), lines[1]
         self.other.post(layout_entry([other] * len(self.named)))
 

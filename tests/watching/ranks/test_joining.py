@@ -189,7 +189,7 @@ def test_a_process_that_tells_nothing_keeps_nobody_waiting(
             def fail(*_: object) -> Tensor:
                 raise ArithmeticError("of ours")
 
-            monkeypatch.setattr("safelight.watching.ranks.look.Look.take", fail)
+            monkeypatch.setattr("safelight.watching.ranks.look.RankMonitor.take", fail)
         watched = loop(WRAPPED["fsdp2"](Small()), rank, size, attach)
         note(tmp_path, str(rank), same=all(map(torch.equal, plain, watched)))
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from safelight.watching.ranks.look import FIRST_LOOKS, Look, is_look, layout_entry, read_layout, trained_by
+from safelight.watching.ranks.look import FIRST_LOOKS, RankMonitor, is_look, layout_entry, read_layout, trained_by
 
 
 def test_updates_are_chosen_by_their_number() -> None:
@@ -23,7 +23,7 @@ def test_what_is_trained_comes_once_and_in_the_order_of_the_optimizer() -> None:
 
 def test_any_bit_changes_what_is_told() -> None:
     layer = nn.Linear(3, 2)
-    look = Look(list(layer.parameters()), 2)
+    look = RankMonitor(list(layer.parameters()), 2)
     layer(torch.ones(1, 3)).sum().backward()
     before = look.take(0)
     assert layer.weight.grad is not None
@@ -40,7 +40,7 @@ def test_any_bit_changes_what_is_told() -> None:
 
 def test_the_state_of_the_generator_counts_where_it_moves() -> None:
     layer = nn.Linear(3, 2)
-    look = Look(list(layer.parameters()), 2)
+    look = RankMonitor(list(layer.parameters()), 2)
     look.take(0)
     still = look.take(1)["random"]
     torch.rand(1)
@@ -52,7 +52,7 @@ def test_the_state_of_the_generator_counts_where_it_moves() -> None:
 
 def test_batches_of_a_loader_are_seen_and_what_is_passed_beside_them() -> None:
     layer, before = nn.Linear(3, 2), _BaseDataLoaderIter.__next__
-    look = Look(list(layer.parameters()), 2)
+    look = RankMonitor(list(layer.parameters()), 2)
     rows = [(torch.full((3,), float(number)), number) for number in range(4)]
     look.begin(0)
     for number, _ in enumerate(DataLoader(rows, batch_size=2)):  # type: ignore[arg-type]

@@ -12,17 +12,17 @@ from joint_loops import Small
 from torch import nn
 from torch.distributed import HashStore
 
-from safelight.watching.ranks.line import Line, Place
+from safelight.watching.ranks.line import Place, RankChannel
 from safelight.watching.ranks.member import Member
 from safelight.watching.silent_watch import SilentWatch
 
 
-def pair(*, sharded: bool, monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Line, Member, nn.Module, Any]:
+def pair(*, sharded: bool, monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[RankChannel, Member, nn.Module, Any]:
     if sharded:
         monkeypatch.setattr("safelight.watching.ranks.look.pieces_of", lambda given: ["half"] * len(given))
     store, model = HashStore(), Small()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    first, line = (Line(Place(store, rank, 2), "it") for rank in (0, 1))
+    first, line = (RankChannel(Place(store, rank, 2), "it") for rank in (0, 1))
     return first, Member(line, optimizer, **how), model, optimizer
 
 

@@ -11,7 +11,7 @@ import pytest
 from safelight.diagnosis import Diagnosis, Finding
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.finding import Fix, Severity
-from safelight.diagnosis.linting.checklist import Line, checklist
+from safelight.diagnosis.linting.checklist import ChecklistLine, checklist
 from safelight.diagnosis.rules import RULES
 from safelight.watching.check_report import REMARKS
 from safelight.watching.scripts.notes import Ending, Notes
@@ -63,10 +63,10 @@ def test_what_the_capture_alone_knows_is_known() -> None:
 
 def test_every_rule_stands_in_the_report() -> None:
     rules = (
-        Line("AAA001", "model.sick", "A sick model", "found"),
-        *(Line(f"PAS{i:03}", "a", "b", "passed") for i in range(40)),
-        Line("NOT001", "a", "b", "not looked at", "no sampler is known"),
-        Line("EXP001", "a", "b", "explained", "a consequence of what was found"),
+        ChecklistLine("AAA001", "model.sick", "A sick model", "found"),
+        *(ChecklistLine(f"PAS{i:03}", "a", "b", "passed") for i in range(40)),
+        ChecklistLine("NOT001", "a", "b", "not looked at", "no sampler is known"),
+        ChecklistLine("EXP001", "a", "b", "explained", "a consequence of what was found"),
     )
     words = report(diagnosis("error"), rules=rules).words()
     assert all(rule.code in words for rule in rules)
@@ -78,7 +78,7 @@ def test_every_rule_stands_in_the_report() -> None:
 
 
 def test_remarks_stand_under_their_own_heading_and_fail_nothing() -> None:
-    rules = (Line("AAA001", "model.sick", "A sick model", "found"),)
+    rules = (ChecklistLine("AAA001", "model.sick", "A sick model", "found"),)
     both, none = report(diagnosis("info", "warning"), rules=rules), report(diagnosis("warning"), rules=rules)
     words = both.words()
     assert words.endswith(f"\n\n{REMARKS}\n\nAAA001  It is sick.\n  do  Cure it.")

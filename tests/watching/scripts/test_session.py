@@ -17,7 +17,7 @@ from safelight.watching.auto import StopAfter
 from safelight.watching.scripts import session
 from safelight.watching.scripts.launch import Options
 from safelight.watching.scripts.notes import Notes
-from safelight.watching.scripts.session import Session
+from safelight.watching.scripts.session import ScriptSession
 
 
 class StandIn:
@@ -59,7 +59,7 @@ class Loop:
 
         monkeypatch.setattr(session, "Captured", start)
         self.lines: list[str] = []
-        self.session = Session(json.dumps(options._asdict()), self.lines.append)
+        self.session = ScriptSession(json.dumps(options._asdict()), self.lines.append)
         self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(()))], lr=0.1)
         self.optimizer.register_step_post_hook(self._count)
 

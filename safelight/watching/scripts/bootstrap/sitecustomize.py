@@ -29,9 +29,9 @@ class Waiting:
 
                 self.session = MemberSession()
             else:
-                from safelight.watching.scripts.session import Session
+                from safelight.watching.scripts.session import ScriptSession
 
-                self.session = Session(self.options, say)
+                self.session = ScriptSession(self.options, say)
         except Exception as error:  # whatever is wrong with us, the script runs
             say(f"this script cannot be watched ({type(error).__name__}: {error}).")
             self.is_quiet = True

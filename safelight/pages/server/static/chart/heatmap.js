@@ -91,7 +91,7 @@ export class Heatmap {
   /** Places of a row that are seen. @param {Row} row */
   _places(row) {
     const { first, last } = this._view.shown();
-    return [lowerBound(row.end, first), lowerBound(row.x, last + 1)];
+    return [lowerBound(row.end, first), Math.min(row.x.length, lowerBound(row.x, last + 1) + 1)]; // the next reading stands for steps before it
   }
 
   /** The number that is coloured: itself, skill as it is and a loss as its logarithm, or how often it doubled since the beginning of its row. @param {Row} row @param {number} place */
@@ -206,8 +206,9 @@ export class Heatmap {
   _hereWords(rows, area) {
     if (this._view.cursor === null || this._height === undefined || !rows.length) return "";
     const row = rows[Math.min(rows.length - 1, Math.max(0, Math.floor(((this._height - area.top) / (area.bottom - area.top)) * rows.length)))];
-    const place = Math.min(lowerBound(row.end, this._view.cursor), row.x.length - 1);
-    if (place < 0) return "";
+    const place = lowerBound(row.end, this._view.cursor);
+    const begin = (row.x[0] ?? 0) - (row.over ?? 1);
+    if (place >= row.x.length || this._view.cursor < begin) return `${row.label}: not measured at ${whereWords(this._view, this._view.cursor)}`;
     const value = row.values[place];
     return `${row.label}: ${value === null ? (this.kind === "skill" ? "no skill" : "not finite") : number(value)} at ${whereWords(this._view, this._view.cursor)}`;
   }

@@ -15,7 +15,7 @@ import { drawBest, drawMarks, drawNonfinite, drawRefused } from "./marks.js";
 import { Panel } from "./panel.js";
 import { fit } from "./reach.js";
 import { drawReferences, known } from "./references.js";
-import { describe, nearest, tabulate } from "./summary.js";
+import { describe, measuredAt, nearest, tabulate } from "./summary.js";
 
 /**
  * @typedef {object} Line
@@ -26,6 +26,7 @@ import { describe, nearest, tabulate } from "./summary.js";
  * @property {number[]} [dash]
  * @property {boolean} [band] lowest to highest, and the smoothed curve over it
  * @property {string} [error] signal with the standard error
+ * @property {string} [none] what an infinite reading means, where it is no fault: it is not drawn
  *
  * @typedef {object} Spec
  * @property {string} name for remembering
@@ -183,7 +184,7 @@ export class LineChart {
     context.clip();
     drawMarks(context, area, x, this._view.marks);
     for (const line of shown) this._paintLine(context, line, area, x, y);
-    for (const line of shown) drawNonfinite(context, area, x, /** @type {any} */ (this._series(line)));
+    for (const line of shown) if (!line.none) drawNonfinite(context, area, x, /** @type {any} */ (this._series(line)));
     const refused = this.spec.refused && this._readings.get(this.spec.refused);
     if (refused) drawRefused(context, area, x, refused);
     context.restore();
@@ -214,7 +215,7 @@ export class LineChart {
   _tellIfEmpty(full) {
     const waiting = this.spec.lines.some((line) => !(line.readings ?? this._readings).answered(line.signal));
     const trouble = this._readings.trouble;
-    this.panel.tell(full ? null : trouble ? `The readings could not be fetched: ${trouble}` : waiting ? "Loading…" : (this.spec.empty ?? "Not measured in this run."));
+    this.panel.tell(full ? null : trouble ? `The readings could not be fetched: ${trouble}` : waiting ? "Loading…" : this._view.range ? "Not measured in the steps that are shown." : (this.spec.empty ?? "Not measured in this run."));
   }
 
   /** @param {Line[]} lines @param {import("./axis.js").Area} area */
@@ -257,10 +258,10 @@ export class LineChart {
   /** At the cursor, or the newest. @param {Line} line */
   _valueWords(line) {
     const series = this._series(line);
-    const place = series && (this._view.cursor === null ? series.x.length - 1 : nearest(series, this._view.cursor));
+    const place = series && (this._view.cursor === null ? series.x.length - 1 : measuredAt(series, this._view.cursor));
     if (!series || place === null || place === undefined || place < 0) return "–";
     const value = series.mean[place];
-    if (value === null) return "not finite";
+    if (value === null) return line.none ?? "not finite";
     const errors = this._errors(line);
     if (errors) return measured(value, errors.mean[place] ?? null);
     const smooth = line.band && this._view.smooth > 0 ? series.smooth?.[place] : null;
@@ -275,7 +276,7 @@ export class LineChart {
     const dots = [];
     if (this._view.cursor !== null) {
       for (const line of this.spec.lines) {
-        const series = this._series(line), place = series && nearest(series, this._view.cursor);
+        const series = this._series(line), place = series && measuredAt(series, this._view.cursor);
         if (!series || place === null || place === undefined) continue;
         const value = (line.band && this._view.smooth > 0 ? series.smooth?.[place] : null) ?? series.mean[place];
         if (value !== null) dots.push({ pixel: y.toPixel(value), colour: colour(`--line-${line.colour}`) });
@@ -287,7 +288,7 @@ export class LineChart {
 
   _describe() {
     const lines = this.spec.lines.filter((line) => this._series(line)?.x.length);
-    const sentences = lines.map((line) => describe(line.label, /** @type {any} */ (this._series(line)), this.spec.unit));
+    const sentences = lines.map((line) => describe(line.label, /** @type {any} */ (this._series(line)), this.spec.unit, line.none));
     const rows = lines.length ? tabulate(lines.map((line) => /** @type {any} */ (this._series(line))), this.spec.unit) : [];
     return {
       summary: [...sentences, ...(lines.length ? known(this.spec.references, this._readings) : []).map(({ label, value }) => `${label}: ${reading(value)}.`)].join(" ") || "Nothing to draw yet.",

@@ -15,11 +15,21 @@ export function nearest(series, step) {
   return after;
 }
 
-/** One sentence. @param {string} label @param {Series} series @param {string} [unit] */
-export function describe(label, series, unit) {
+/** Place of the span that tells of a step; null before the first reading and after the last, where nothing was measured. @param {Series} series @param {number} step @returns {number | null} */
+export function measuredAt(series, step) {
+  const last = series.x.length - 1;
+  if (last < 0) return null;
+  const half = last ? (series.x[last] - series.x[0]) / last / 2 : 0; // a reading stands for the steps around it
+  const from = series.x[0] - half, to = series.end[last] + half;
+  return step < from || step > to ? null : nearest(series, step);
+}
+
+/** One sentence. @param {string} label @param {Series} series @param {string} [unit] @param {string} [none] what not finite means where it is no fault */
+export function describe(label, series, unit, none) {
   const finite = series.mean.filter((value) => value !== null);
   const bad = series.nonfinite.reduce((sum, each) => sum + each, 0);
-  const not = bad ? ` ${count(bad)} ${bad === 1 ? "reading is" : "readings are"} not finite.` : "";
+  const not = bad && !none ? ` ${count(bad)} ${bad === 1 ? "reading is" : "readings are"} not finite.` : "";
+  if (!finite.length && none) return `${label}: ${none}.`;
   if (!finite.length) return `${label}: no finite reading.${not}`;
   let low = Infinity, high = -Infinity, at = 0;
   series.low.forEach((value, place) => {

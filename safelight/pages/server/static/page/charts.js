@@ -5,6 +5,8 @@
 import { Heatmap } from "../chart/heatmap.js";
 import { LineChart } from "../chart/line.js";
 import { choice, h } from "../element.js";
+import { number } from "../words.js";
+import { pinned, specOf } from "./signals.js";
 import { LOSS_LINES, lossSpec, ownSpecs, smallSpecs } from "./specs.js";
 
 const COLUMNS = 600; // of noise levels before they are asked for again, in fewer
@@ -27,11 +29,15 @@ export class Charts {
     this.flow = this._makeFlow();
     this.small = smallSpecs((name) => this.run[name]).map((spec) => new LineChart(spec, view, readings));
     this.all = [this.loss, this.levels, this.flow, ...this.small];
-    this.main = h("div.chart-main", this.loss.figure, this.levels.figure);
+    /** @type {Map<string, LineChart>} */
+    this.pins = new Map();
+    this._pinPlace = h("div.chart-grid.pinned", { hidden: true });
+    this.main = h("div.chart-main", this.loss.figure, this.levels.figure, this._pinPlace);
     this.grid = h("div.chart-grid", this.small.slice(0, 4).map((chart) => chart.figure), this.flow.figure, this.small.slice(4).map((chart) => chart.figure));
     /** @type {LineChart[]} */
     this.own = [];
     this._addOwn(run.signals);
+    this.showPinned();
     this._end = view.subscribe((change) => {
       if (change === "range") this._askLevels(120);
     });
@@ -62,6 +68,20 @@ export class Charts {
     this.change();
   }
 
+  /** Charts of the signals that a person pinned, as far as this run has them. */
+  showPinned() {
+    const known = new Map(this.run.signals.map((/** @type {any} */ signal) => [String(signal.name), signal]));
+    const wanted = pinned().filter((name) => known.has(name));
+    for (const [name, chart] of this.pins) {
+      if (wanted.includes(name)) continue;
+      chart.close();
+      this.pins.delete(name);
+    }
+    for (const name of wanted) if (!this.pins.has(name)) this.pins.set(name, new LineChart(specOf(known.get(name)), this._view, this._readings));
+    this._pinPlace.replaceChildren(...wanted.map((name) => /** @type {LineChart} */ (this.pins.get(name)).figure));
+    this._pinPlace.hidden = !wanted.length;
+  }
+
   /** What the distance is called is known from the first evaluation on: FID, FD-lite0. */
   _nameDistance() {
     const chart = this.small.find(({ spec }) => spec.name === "distance"), label = this.run.distance_name;
@@ -82,7 +102,7 @@ export class Charts {
 
   /** @param {string[]} [names] signals that have new readings; without them, anything may have changed */
   change(names) {
-    for (const chart of this.all) chart.change(names);
+    for (const chart of [...this.all, ...this.pins.values()]) chart.change(names);
   }
 
   /** New readings came. @param {Record<string, any>} series */
@@ -113,7 +133,7 @@ export class Charts {
       name: "levels", title: "Loss by noise level", top: "most noise", bottom: "least noise", className: "tall",
       note: "Sixteen slices of equal probability, ordered by their signal-to-noise ratio. “change” shows each level against its own beginning, “skill” against the best linear filter of the data, at every checkpoint.",
       kinds: { value: "value", change: "change", skill: "skill" },
-      rows: (kind) => levelRows(this._levels, kind),
+      rows: (kind) => levelRows(this._levels, kind, this.run.levels),
       empty: (kind) => (kind === "skill" ? "Appears with the first checkpoint of a run whose data is known." : "Appears after 64 steps."),
       onKind: () => this._askLevels(0),
       onSee: (seen) => seen && !this._levels[this._family] && this._askLevels(0),
@@ -169,7 +189,7 @@ export class Charts {
   close() {
     this._end();
     clearTimeout(this._timer);
-    for (const chart of this.all) chart.close();
+    for (const chart of [...this.all, ...this.pins.values()]) chart.close();
   }
 }
 
@@ -178,14 +198,22 @@ function addColumns(known, found) {
   return { ...known, x: [...known.x, ...found.x], end: [...known.end, ...found.end], values: [...known.values, ...found.values] };
 }
 
-/** Most noise on top. @param {{loss: any, skill: any}} levels @param {import("../chart/heatmap.js").Kind} kind */
-function levelRows(levels, kind) {
+/** @param {number} level @param {{time: string, t: number[][], log_snr: number[][]} | null | undefined} ends */
+export function levelWords(level, ends) {
+  const t = ends?.t[level], snr = ends?.log_snr[level];
+  if (!ends || !t || !snr) return `level ${level}`;
+  const range = (/** @type {number[]} */ [low, high]) => (low === high ? number(low) : `${number(low)} to ${number(high)}`);
+  return `level ${level} (${ends.time} ${range(t)}, log-SNR ${range(snr)})`;
+}
+
+/** Most noise on top. @param {{loss: any, skill: any}} levels @param {import("../chart/heatmap.js").Kind} kind @param {any} ends times and log-SNR of each level */
+function levelRows(levels, kind, ends) {
   const found = kind === "skill" ? levels.skill : levels.loss;
   if (!found) return null;
   const over = kind === "skill" ? 1 + (found.x[0] ?? 0) : 64; // a first checkpoint stands for all that came before it
   const rows = [];
   for (let level = found.levels - 1; level >= 0; level -= 1) {
-    rows.push({ label: `level ${level}`, x: found.x, end: found.end, over, values: found.values.map((/** @type {any} */ column) => column?.[level] ?? null) });
+    rows.push({ label: levelWords(level, ends), x: found.x, end: found.end, over, values: found.values.map((/** @type {any} */ column) => column?.[level] ?? null) });
   }
   return rows;
 }

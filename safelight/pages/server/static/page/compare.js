@@ -1,5 +1,5 @@
 /**
- * Runs side by side: curves over each other, the settings that differ, samples of the same stage.
+ * Runs side by side: which is better, the settings that differ, samples of the same stage, curves, noise levels.
  */
 
 import { dashOf } from "../chart/curve.js";
@@ -8,7 +8,8 @@ import { View } from "../chart/view.js";
 import { fill, h, say } from "../element.js";
 import { Readings } from "../live/readings.js";
 import { compareAddress, runAddress } from "../router.js";
-import { count } from "../words.js";
+import { count, number } from "../words.js";
+import { levelWords } from "./charts.js";
 import { plainSetting } from "./data.js";
 import { ofKind } from "./samples.js";
 import { liveSignals } from "./specs.js";
@@ -41,7 +42,7 @@ export function openCompare(main, source, route) {
   if (route.ids.length < 2) fill(body, h("p.quiet", route.ids.length ? "One more, and they stand side by side." : "None is chosen yet."));
   else load(source, route.ids).then(
     (found) => {
-      if (open) comparison = new Comparison(body, source, found.runs, found.settings);
+      if (open) comparison = new Comparison(body, source, found.runs, found);
     },
     (error) => open && fill(body, h("p.notice.bad", error.message)),
   );
@@ -56,7 +57,7 @@ export function openCompare(main, source, route) {
 /** @param {import("../source/server.js").Source} source @param {string[]} ids */
 async function load(source, ids) {
   const [compared, ...runs] = await Promise.all([source.compare(ids), ...ids.map((id) => source.run(id))]);
-  return { settings: compared.settings ?? {}, runs };
+  return { settings: compared.settings ?? {}, levels: compared.levels ?? [], verdict: compared.verdict, runs };
 }
 
 /** @param {HTMLElement} list @param {any[]} runs @param {string[]} chosen */
@@ -76,8 +77,8 @@ function key(place) {
 }
 
 class Comparison {
-  /** @param {HTMLElement} body @param {import("../source/server.js").Source} source @param {any[]} runs @param {Record<string, any[]>} settings */
-  constructor(body, source, runs, settings) {
+  /** @param {HTMLElement} body @param {import("../source/server.js").Source} source @param {any[]} runs @param {{settings: Record<string, any[]>, levels: any[], verdict: any}} compared */
+  constructor(body, source, runs, { settings, levels, verdict }) {
     this.view = new View();
     this.view.batch = Math.max(...runs.map((run) => run.batch_size ?? 0));
     this.view.suggestSmooth(Math.max(...runs.map((run) => run.steps ?? run.cursor)));
@@ -90,11 +91,12 @@ class Comparison {
       return h("section", h("h3", key(place), h("a", { href: runAddress(run.id) }, run.name)), stages.element);
     });
     this.toolbar = buildToolbar(this.view);
-    fill(body, this.toolbar.element,
-      h("h2.hidden-text", "Charts"),
-      h("div.chart-grid.two", this.charts.map((chart) => chart.figure)),
+    fill(body,
+      verdict && h("p.verdict", { class: `verdict ${verdict.best === null ? "" : "good"}`, role: "status" }, verdict.sentence.replaceAll("`", "")),
       h("section", h("h2", "Settings that differ"), settingTable(settings, runs)),
-      h("section", h("h2", "Samples at the same stage"), this._slider(runs), h("div.beside", this._stages)));
+      h("section", h("h2", "Samples at the same stage"), this._slider(runs), h("div.beside", this._stages)),
+      h("section", h("h2", "Curves"), this.toolbar.element, h("div.chart-grid.two", this.charts.map((chart) => chart.figure))),
+      h("section", h("h2", "By noise level"), levelTable(levels, runs)));
     this._stops = runs.map((run, place) => source.live(run.id, { after: run.cursor, version: run.version, signals: liveSignals() }, (event) => this._hear(place, event)));
   }
 
@@ -136,10 +138,26 @@ class Comparison {
   }
 }
 
+/** The newest loss and skill of each noise level; the best of each row stands out. @param {any[]} levels @param {any[]} runs */
+function levelTable(levels, runs) {
+  const kinds = [{ key: "losses", title: "loss", best: Math.min }, { key: "skills", title: "skill", best: Math.max }]
+    .filter(({ key }) => levels.some((row) => row[key].some((/** @type {any} */ value) => value !== null)));
+  if (!kinds.length) return h("p.quiet", "None of these runs has a loss by noise level yet.");
+  const ends = runs.find((run) => run.levels)?.levels;
+  return h("div.scroll", h("table.settings.levels",
+    h("thead", h("tr", h("th", { scope: "col" }, "noise level"), kinds.map(({ title }) => runs.map((run, place) => h("th.number", { scope: "col" }, key(place), `${title} ${run.name}`))))),
+    h("tbody", [...levels].reverse().map((row) => h("tr", h("th", { scope: "row" }, levelWords(row.level, ends)),
+      kinds.map(({ key: name, best }) => {
+        const known = row[name].filter((/** @type {any} */ value) => value !== null);
+        const winner = known.length > 1 ? best(...known) : null;
+        return row[name].map((/** @type {any} */ value) => h("td.number", value === winner && value !== null ? h("b", number(value)) : number(value)));
+      }))))));
+}
+
 /** @param {Record<string, any[]>} settings @param {any[]} runs */
 function settingTable(settings, runs) {
   const rows = Object.entries(settings);
-  if (!rows.length) return h("p.quiet", "None: they were started alike.");
+  if (!rows.length) return h("p.quiet", "None.");
   return h("div.scroll", h("table.settings",
     h("thead", h("tr", h("th", { scope: "col" }, "setting"), runs.map((run, place) => h("th", { scope: "col" }, key(place), run.name)))),
     h("tbody", rows.map(([name, values]) => h("tr", h("th", { scope: "row" }, h("code", name)), values.map((value) => h("td", plainSetting(value))))))));

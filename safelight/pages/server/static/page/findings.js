@@ -10,6 +10,8 @@ import { capital, count, moment, number, plain } from "../words.js";
 
 const CHARTS = 2; // pieces of evidence of a card that get one
 const SAMPLES = 8; // of a batch that are named
+/** @type {Record<string, string>} */
+const FAMILIES = { lr: "Learning rate", ema: "EMA", mode: "Train and eval mode", forward: "Noising", distributed: "Several processes", generalisation: "Generalisation and variety" };
 const REFUSED = "refused batches"; // kind of the pictures of refused updates
 
 export class Findings {
@@ -19,7 +21,8 @@ export class Findings {
     this._visit = visit;
     this._cards = h("div.cards");
     this._journal = h("section.journal");
-    this.element = h("div.findings-page", this._cards, this._journal);
+    this._checked = h("div.checked");
+    this.element = h("div.findings-page", this._cards, this._journal, this._checked);
     /** @type {{close: () => void}[]} */
     this._open = [];
     this._shown = "";
@@ -29,12 +32,13 @@ export class Findings {
   /** @param {any} run */
   update(run) {
     const findings = run.findings; // the worst first, as the server sorts them
-    const shown = JSON.stringify([findings, run.journal, run.cursor > 0, run.pictures?.filter((/** @type {any} */ each) => each.kind === REFUSED).length]);
+    const shown = JSON.stringify([findings, run.journal, run.checked, run.cursor > 0, run.pictures?.filter((/** @type {any} */ each) => each.kind === REFUSED).length]);
     if (shown === this._shown) return; // the charts in the cards stay
     this._shown = shown;
     this._closeCards();
     if (findings.length) fill(this._cards, findings.map((/** @type {any} */ finding) => this._card(finding, run)));
     else fill(this._cards, h("div.empty", h("h1", "Nothing found"), h("p", emptyWords(run))));
+    fill(this._checked, checkedSection(run.checked));
     fill(this._journal, run.journal?.length ? [h("h2", "What was done to this run"), actList(run.journal)] : null);
   }
 
@@ -59,12 +63,12 @@ export class Findings {
     const drawn = finding.evidence.filter((/** @type {any} */ each) => known.has(each.signal) && known.get(each.signal).first < known.get(each.signal).last).slice(0, CHARTS);
     return h("section", h("h3.eyebrow", "Evidence"),
       h("div.scroll", h("table.evidence",
-        h("thead", h("tr", ["signal", "here", "a sound run"].map((word) => h("th", { scope: "col" }, word)))),
+        h("thead", h("tr", ["signal", "here", "healthy run"].map((word) => h("th", { scope: "col" }, word)))),
         h("tbody", finding.evidence.map((/** @type {any} */ each) => h("tr",
           h("td", h("code", each.signal), each.steps && h("span.faint", each.steps[0] === each.steps[1] ? ` step ${count(each.steps[0])}` : ` steps ${count(each.steps[0])}–${count(each.steps[1])}`)),
           h("td", h("b", typeof each.value === "number" ? number(each.value) : plain(each.value))),
           h("td.quiet", each.usual ?? "–")))))),
-      drawn.map((/** @type {any} */ each) => this._chart(each.signal, finding, run)));
+      drawn.length > 0 && h("div.evidence-charts", drawn.map((/** @type {any} */ each) => this._chart(each.signal, finding, run))));
   }
 
   /** What a step was made of that went wrong. @param {any} batch @param {any} run */
@@ -77,7 +81,7 @@ export class Findings {
     return h("section.batch", h("h3.eyebrow", `The batch of step ${count(batch.step)}`),
       h("p", `Images ${pairs.join(", ")}${batch.samples.length > SAMPLES ? " …" : ""}`),
       rows.length > 0 && h("div.scroll", h("table.evidence",
-        h("thead", h("tr", ["", "lowest", "highest", "mean", "deviation", "not finite"].map((word) => h("th", { scope: "col" }, word)))),
+        h("thead", h("tr", ["of", "lowest", "highest", "mean", "deviation", "not finite"].map((word) => h("th", { scope: "col" }, word)))),
         h("tbody", rows.map((name) => h("tr", h("td", name),
           ["min", "max", "mean", "std"].map((key) => h("td", h("b", batch[name][key] === null ? "–" : number(batch[name][key])))),
           h("td.quiet", `${number(100 * (batch[name].nonfinite ?? 0))} %`)))))),
@@ -124,8 +128,26 @@ function sinceWords(finding) {
 
 /** @param {any} run */
 function emptyWords(run) {
-  if (run.state === "empty" || run.cursor < 0) return "Nothing has been measured yet. The rules are asked as soon as there is something to ask about.";
-  return "No rule has anything against this run. That is what a sound run looks like; the rules do not see everything.";
+  if (run.state === "empty" || run.cursor < 0) return "Nothing has been measured yet. The rules run as soon as there are readings.";
+  const { checked } = run;
+  return checked ? `${count(checked.looked)} of ${count(checked.rules)} rules had what they need, and found nothing. What each family checked is listed below.` : "No rule found anything.";
+}
+
+/** What was checked, by family. @param {any} checked */
+function checkedSection(checked) {
+  if (!checked) return null;
+  const names = (/** @type {string} */ title, /** @type {string[]} */ titles, /** @type {string} */ tone) => titles.length > 0 && [
+    h("h3.eyebrow", `${title} (${titles.length})`), h("ul", { class: `check-list ${tone}` }, titles.map((each) => h("li", each)))];
+  return h("section", h("h2", "What was checked"),
+    h("p.quiet", `${count(checked.looked)} of ${count(checked.rules)} rules had the readings they need.${checked.advice ? ` ${checked.advice.replaceAll("`", "")}` : ""}`),
+    h("div.families", checked.families.map((/** @type {any} */ family) => h("details.family",
+      h("summary", h("b", FAMILIES[family.name] ?? capital(family.name)), h("span", { class: family.found.length ? "bad" : family.passed.length ? "good" : "faint" }, familyWords(family))),
+      names("Found", family.found, "bad"), names("Passed", family.passed, "good"), names("Could not be checked", family.missing, "faint")))));
+}
+
+/** @param {any} family */
+function familyWords({ found, passed, missing }) {
+  return [found.length && `${found.length} found`, passed.length && `${passed.length} passed`, missing.length && `${missing.length} not checked`].filter(Boolean).join(", ");
 }
 
 /** @param {any} finding */

@@ -23,6 +23,7 @@ export class Head {
     this._meter = h("div.progress", { role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 }, this._bar);
     this._notice = h("p.notice", { hidden: true });
     const fact = (/** @type {string} */ name, /** @type {string} */ words) => h("div", h("dt", words), this._facts[name]);
+    this._optional = ["left", "speed", "images", "distance"].map((name) => this._facts[name]);
     this.element = h("header.run-head",
       h("div.run-title", h("h1", run.name), this._state),
       h("dl.facts", fact("step", "Step"), h("div", this._timeWord, this._facts.left), fact("speed", "Speed"), fact("images", "Images seen"), h("div", this._distanceWord, this._facts.distance)),
@@ -44,6 +45,8 @@ export class Head {
     const { distance, distance_name: name } = this._run;
     say(this._distanceWord, name ?? "Distance");
     say(this._facts.distance, distance ? measured(distance[0], distance[1]) : "–");
+    const over = ["finished", "crashed", "interrupted", "stopped", "refused"].includes(this._run.state);
+    for (const each of this._optional) each.parentElement.hidden = over && each.textContent === "–"; // it will never come
     const share = steps ? Math.min(100, (100 * step) / steps) : 0;
     this._bar.style.width = `${share.toFixed(1)}%`;
     put(this._meter, "aria-valuenow", String(Math.round(share)));
@@ -60,7 +63,7 @@ export class Head {
     this._breathe();
   }
 
-  /** What changes by itself, without any news: how long ago the last sign of life was. */
+  /** What changes by itself, without any news: how long ago the last heartbeat was. */
   _breathe() {
     const { heartbeat } = this._run;
     const age = heartbeat ? Math.max(0, this._source.now() - heartbeat) : null;

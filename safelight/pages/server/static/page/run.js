@@ -1,5 +1,5 @@
 /**
- * The page of one run: head, verdict, charts beside samples, and tabs for samples, findings and data.
+ * The page of one run: head, verdict, charts beside samples, and tabs for the rest.
  */
 
 import { View } from "../chart/view.js";
@@ -10,13 +10,15 @@ import { Charts } from "./charts.js";
 import { Data } from "./data.js";
 import { causeWords, Findings } from "./findings.js";
 import { Head } from "./head.js";
+import { Reproduce } from "./reproduce.js";
 import { ofKind, Samples } from "./samples.js";
+import { Signals } from "./signals.js";
 import { liveSignals } from "./specs.js";
 import { Stages } from "./stages.js";
 import { buildToolbar } from "./toolbar.js";
 
 /** @type {Record<import("../router.js").Tab, string>} */
-const TITLES = { charts: "Overview", samples: "Samples", findings: "Findings", data: "Data and settings" };
+const TITLES = { charts: "Overview", samples: "Samples", findings: "Findings", signals: "All signals", data: "Data and settings", reproduce: "Reproduce" };
 
 /** @param {HTMLElement} main @param {import("../source/server.js").Source} source @param {import("../router.js").Route} route @returns {import("../main.js").Page} */
 export function openRun(main, source, route) {
@@ -27,7 +29,7 @@ export function openRun(main, source, route) {
   let wanted = route;
   source.run(route.id).then(
     (run) => {
-      if (open) page = new RunPage(main, source, run, wanted.tab);
+      if (open) page = new RunPage(main, source, run, wanted);
     },
     (error) => open && fill(main, h("div.empty", h("h1", "This run cannot be shown"), h("p", error.message), h("p", h("a", { href: "#/" }, "All runs")))),
   );
@@ -35,7 +37,7 @@ export function openRun(main, source, route) {
     show: (next) => {
       if (next.page !== "run" || next.id !== route.id) return false;
       wanted = next;
-      page?.showTab(next.tab);
+      page?.visit(next);
       return true;
     },
     close: () => {
@@ -45,9 +47,20 @@ export function openRun(main, source, route) {
   };
 }
 
+/** @param {any} run */
+function isOver(run) {
+  return !["live", "stale", "watched", "empty"].includes(run.state);
+}
+
+/** Why there are no samples. @param {any} run */
+function noSamplesWords(run) {
+  if (run.kind === "watched") return "Pass sampler to safelight.watch, and samples appear here.";
+  return isOver(run) ? "No samples were drawn." : "The first samples appear with the first stage.";
+}
+
 class RunPage {
-  /** @param {HTMLElement} main @param {import("../source/server.js").Source} source @param {any} run @param {import("../router.js").Tab} tab */
-  constructor(main, source, run, tab) {
+  /** @param {HTMLElement} main @param {import("../source/server.js").Source} source @param {any} run @param {import("../router.js").Route} route */
+  constructor(main, source, run, route) {
     this._source = source;
     this.run = run;
     this.view = new View();
@@ -55,21 +68,28 @@ class RunPage {
     this.view.suggestSmooth(run.steps ?? run.cursor);
     this._setMarks();
     this._setExtent(run.cursor);
-    this.readings = new Readings(source, run.id, this.view, (names) => this.charts.change(names));
+    if (route.steps) this.view.zoom(route.steps);
+    this.readings = new Readings(source, run.id, this.view, (names) => {
+      this.charts.change(names);
+      this.signals?.change(names);
+    });
     this.head = new Head(run, source);
     this.charts = new Charts(run, source, this.view, this.readings);
     this.samples = new Samples(run, source, this.view);
     this.findings = new Findings(run, source, (step, over) => this._visit(step, over));
     this.data = new Data(run, source);
+    this.signals = new Signals(run, this.view, this.readings, () => this.charts.showPinned());
+    this.reproduce = new Reproduce(run);
     this.toolbar = buildToolbar(this.view);
-    this.preview = new Stages({ label: "samples", what: "Samples", empty: "The first samples appear with the first stage." }, this.view, (picture) => source.picture(run.id, picture));
+    this.preview = new Stages({ label: "samples", what: "Samples", empty: noSamplesWords(run) }, this.view, (picture) => source.picture(run.id, picture));
     this.strip = new Stages({ label: "the denoising", what: "Denoising strip", empty: "", controls: false, className: "strip" }, this.view, (picture) => source.picture(run.id, picture));
-    this._setPreview();
     this._build(main);
-    this.showTab(tab);
+    this._setPreview();
+    this.showTab(route.tab);
     this._listen();
+    this._endZoom = this.view.subscribe((change) => change === "range" && this._showZoom());
     this._unfold = () => {
-      for (const part of Object.values(/** @type {any} */ (this._parts))) part.hidden = false;
+      for (const [tab, part] of Object.entries(/** @type {any} */ (this._parts))) part.hidden = tab === "signals"; // hundreds of charts
     };
     this._fold = () => this.showTab(/** @type {any} */ (this.tab));
     addEventListener("beforeprint", this._unfold, { capture: true }); // paper has no tabs
@@ -82,13 +102,27 @@ class RunPage {
     this._alert = h("div.alert-place");
     /** @type {string} */
     this._alerted = "";
-    const overview = h("div.overview", this._alert,
+    const overview = this.overview = h("div.overview", this._alert,
       this.toolbar.element,
       h("div.hero", h("section.print", { "aria-label": "Samples" }, this.preview.element, this.strip.element), h("div.hero-charts", h("h2.hidden-text", "Charts"), this.charts.main, this.charts.grid)));
-    this._parts = { charts: overview, samples: this.samples.element, findings: this.findings.element, data: this.data.element };
+    this._parts = { charts: overview, samples: this.samples.element, findings: this.findings.element, signals: this.signals.element, data: this.data.element, reproduce: this.reproduce.element };
     for (const [tab, part] of Object.entries(this._parts)) part.dataset.part = tab;
     fill(main, this.head.element, this._tabs, Object.values(this._parts));
     this._drawAlert();
+  }
+
+  /** @param {import("../router.js").Route} route */
+  visit(route) {
+    const now = this.view.range;
+    if (route.steps && (route.steps.first !== now?.first || route.steps.last !== now?.last)) this.view.zoom(route.steps);
+    this.showTab(route.tab);
+    this._showZoom(); // a link to another tab does not say it
+  }
+
+  /** The address has the steps that are seen, so that a link leads to them. */
+  _showZoom() {
+    const address = runAddress(this.run.id, /** @type {any} */ (this.tab), this.view.range);
+    if (location.hash !== address && (this.view.range || location.hash.includes("?"))) history.replaceState(null, "", address);
   }
 
   /** @param {import("../router.js").Tab} tab */
@@ -123,6 +157,8 @@ class RunPage {
     this.preview.setPictures(ofKind(this.run.pictures, "samples"));
     this.strip.setPictures(strips);
     this.strip.element.hidden = !strips.length;
+    const { overview } = /** @type {any} */ (this);
+    overview?.classList.toggle("without-samples", !this.run.pictures.length && (this.run.kind === "watched" || isOver(this.run)));
   }
 
   /** @param {number} cursor */
@@ -140,8 +176,8 @@ class RunPage {
 
   /** @param {number} step @param {number | null} over */
   _visit(step, over) {
-    location.hash = runAddress(this.run.id);
     this.view.visit(step, over);
+    location.hash = runAddress(this.run.id, "charts", this.view.range);
     scrollTo({ top: 0 });
   }
 
@@ -186,6 +222,8 @@ class RunPage {
     this._setPreview();
     this.findings.update(run);
     this.data.update(run);
+    this.signals.update(run);
+    this.reproduce.update(run);
     this.charts.update(run);
     this._drawTabs();
     this._drawAlert();
@@ -198,8 +236,9 @@ class RunPage {
 
   close() {
     this._stop?.();
+    this._endZoom?.();
     removeEventListener("beforeprint", this._unfold, { capture: true });
     removeEventListener("afterprint", this._fold);
-    for (const part of [this.head, this.charts, this.samples, this.findings, this.toolbar, this.preview, this.strip, this.readings]) part.close();
+    for (const part of [this.head, this.charts, this.samples, this.findings, this.signals, this.toolbar, this.preview, this.strip, this.readings]) part.close();
   }
 }

@@ -35,6 +35,7 @@ export function smallSpecs(fact) {
         { label: "no shape learnt", value: 0 },
         { label: "linear filter", value: 1 },
         { label: "floor (memorised)", signal: "skill/exact" },
+        { label: "training images alone, held out", signal: "skill/held_exact" },
       ],
       empty: "Appears with the first checkpoint.",
     },
@@ -63,7 +64,7 @@ export function smallSpecs(fact) {
       name: "gradient", title: "Gradient norm", y: "log", refused: "update/refused",
       lines: [
         { signal: "gradient/norm", label: "norm", colour: 2, band: true },
-        { signal: "gradient/limit", label: "clip limit", colour: 8, dash: dashOf(1) },
+        { signal: "gradient/limit", label: "clip limit", colour: 8, dash: dashOf(1), none: "none" },
       ],
     },
     { name: "rate", title: "Learning rate", zero: true, lines: [{ signal: "optimizer/lr", label: "rate", colour: 8 }] },
@@ -95,9 +96,14 @@ export function smallSpecs(fact) {
 
 const MOST_OWN = 24; // charts of numbers that the loop logged itself
 
+/** Whether the loop logged it itself. @param {any} signal */
+export function isOwn(signal) {
+  return !signal.meaning && !String(signal.name).startsWith("check/");
+}
+
 /** Numbers of the loop's own, which no page knows: a chart for each. @param {any[]} signals @returns {Spec[]} */
 export function ownSpecs(signals) {
-  const own = signals.filter((signal) => !signal.meaning && !String(signal.name).startsWith("check/")).slice(0, MOST_OWN);
+  const own = signals.filter((signal) => isOwn(signal)).slice(0, MOST_OWN);
   return own.map(({ name }) => ({
     name: `own-${name}`, title: String(name), note: "A number that the loop logged.", streamed: false,
     lines: [{ signal: String(name), label: String(name), colour: 4, band: true }],
