@@ -50,7 +50,7 @@ from safelight.start import train
 from safelight.terminal import Terminal
 from safelight.training.build import infer_data_settings
 from safelight.training.network import build_model
-from safelight.training.step_reader import Progress
+from safelight.training.step_reader import StepSummary
 
 MARKS, DDIM_STEPS, REFERENCES = 6, 50, 5000
 OURS = "safelight"
@@ -117,7 +117,7 @@ class Marks(Terminal):
         super().__init__(quiet=True)
         self.steps, self.wall, self.processor = [0], [time.perf_counter()], [time.process_time()]
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StepSummary) -> None:
         self.steps.append(progress.step)
         self.wall.append(time.perf_counter())
         self.processor.append(time.process_time())
