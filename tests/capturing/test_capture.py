@@ -247,6 +247,12 @@ def test_a_table_is_known_where_a_square_root_is_missing(powers: tuple[float, fl
     assert found.evidence.sentences()[0].startswith(f"{UNROOTED[0].upper()}{UNROOTED[1:]}")
 
 
+def test_the_table_is_found_where_the_network_is_told_a_share_of_the_time() -> None:
+    found = follow(of(loops.told_a_share))
+    assert found.last_alpha == pytest.approx(float(loops.ALPHAS[-1]), rel=1e-5)
+    assert found.words.startswith(f"{DDPM}, target noise, t in [0, 1]")
+
+
 def test_a_flow_may_read_its_noise_levels_of_a_table() -> None:
     found = follow(of(loops.flow_by_table))
     assert found.last_alpha is None
@@ -255,6 +261,27 @@ def test_a_flow_may_read_its_noise_levels_of_a_table() -> None:
 
 def test_latents_of_a_frozen_network_are_named() -> None:
     assert follow(loops.latent).evidence.sentences()[1].startswith("Latents of Encoder: 4 × 4 × 4")
+
+
+def test_arguments_may_be_passed_by_name() -> None:
+    def loop() -> None:
+        model, scaler = loops.Net(), torch.amp.GradScaler("cpu", enabled=True)
+        optimizer = loops.optimizer_of(model)
+        for number, (images, labels) in enumerate(loops.batches(4)):
+            loss = loops.ddpm_epsilon(model, images * 2 - 1, labels)
+            optimizer.zero_grad()
+            torch.autograd.backward(tensors=scaler.scale(outputs=loss))
+            scaler.unscale_(optimizer)
+            if number:
+                torch.nn.utils.clip_grad_value_(parameters=model.parameters(), clip_value=0.5)
+            torch.nn.utils.clip_grad_norm_(parameters=model.parameters(), max_norm=1.5)
+            scaler.step(optimizer)
+            scaler.update()
+
+    found = follow(loop)
+    assert found.of_loop[1] == "Clips the norm of gradients at 1.5."
+    assert (found.said, len(found.losses)) == ([], 4)
+    assert found.words == f"{DDPM}, target noise, whole timesteps"
 
 
 def test_an_autoencoder_is_named_of_which_layers_alone_are_called() -> None:
