@@ -147,26 +147,12 @@ def _complete(
     is_perturbed = other is not None and other.draws < mixing.noise.draws
     x_t, inside = x_t.detach(), preconditioning(trace, call, mixing, numbers)
     alphas = table_of(trace, call, t, mixing, row)
-    if alphas is None and t is not None and t.is_floating_point():
-        alphas, t = _table_of_own_time(trace, call, t, mixing, row)
     passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
     return ExplainedMicroBatch(
         passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,
         None if inside is None else inside.sigma_data, None if inside is None else inside.error, shown,
         alphas, mixing.x0.frozen,
     )  # fmt: skip
-
-
-def _table_of_own_time(
-    trace: Trace, call: SeenCall, t: Tensor, mixing: Mixing, row: tuple[np.ndarray, np.ndarray] | None
-) -> tuple[Tensor | None, Tensor]:
-    """(the table, the whole timesteps at which the loop reads it), where the network is told t / T; else `t`."""
-    for lookup in reversed(trace.lookups):
-        places = lookup.places.reshape(-1)
-        is_of_batch = lookup.order < call.order and len(places) == t.numel()
-        if is_of_batch and (alphas := table_of(trace, call, places, mixing, row)) is not None:
-            return alphas, places
-    return None, t
 
 
 def _last_loss(trace: Trace, call: SeenCall) -> Compared | None:

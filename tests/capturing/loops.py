@@ -119,12 +119,6 @@ def drawn(draw: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tens
     return loss
 
 
-def told_a_share(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
-    """The network is told t / T, the table is read at t."""
-    x_t, t, noise, _ = noised(x0)
-    return F.mse_loss(model(x_t, t / 100), noise)
-
-
 def padded_at_random(model: nn.Module, x0: Tensor, y: Tensor) -> Tensor:
     """An augmentation whose margins are drawn, and are tensors: as EDM's, the images are a small part of the result."""
     left, right, up, down = (torch.randn(4).abs() + 4).ceil().to(torch.int32)

@@ -247,12 +247,6 @@ def test_a_table_is_known_where_a_square_root_is_missing(powers: tuple[float, fl
     assert found.evidence.sentences()[0].startswith(f"{UNROOTED[0].upper()}{UNROOTED[1:]}")
 
 
-def test_the_table_is_found_where_the_network_is_told_a_share_of_the_time() -> None:
-    found = follow(of(loops.told_a_share))
-    assert found.last_alpha == pytest.approx(float(loops.ALPHAS[-1]), rel=1e-5)
-    assert found.words.startswith(f"{DDPM}, target noise, t in [0, 1]")
-
-
 def test_a_flow_may_read_its_noise_levels_of_a_table() -> None:
     found = follow(of(loops.flow_by_table))
     assert found.last_alpha is None
