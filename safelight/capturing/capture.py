@@ -170,8 +170,8 @@ class Capture:
         self._guarded(lambda: [self._window.trace.note(tensor) for tensor in tensors_in(batch)])
         return batch
 
-    def _scale(self, function: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
-        scaled = function(scaler, outputs)
+    def _scale(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        scaled, outputs = function(*given, **named), _argument(given, named, 1, "outputs")
         if isinstance(outputs, Tensor) and isinstance(scaled, Tensor) and scaled is not outputs and self._is_ours:
             self._window.trace.note_scaled(scaled, outputs, 1.0)
         return scaled
@@ -183,25 +183,25 @@ class Capture:
             self._guarded(self._window.close)
         return function(*given, **named)
 
-    def _clip_norm(self, function: Callable[..., Any], parameters: Any, limit: Any, *given: Any, **named: Any) -> Any:
-        self._note_clipping("norm", limit)
-        return function(parameters, limit, *given, **named)
+    def _clip_norm(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        self._note_clipping("norm", _argument(given, named, 1, "max_norm"))
+        return function(*given, **named)
 
-    def _clip_value(self, function: Callable[..., Any], parameters: Any, limit: Any, *given: Any, **named: Any) -> Any:
-        self._note_clipping("value", limit)
-        return function(parameters, limit, *given, **named)
+    def _clip_value(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        self._note_clipping("value", _argument(given, named, 1, "clip_value"))
+        return function(*given, **named)
 
     def _note_clipping(self, kind: str, limit: Any) -> None:
         if isinstance(limit, int | float) and self._is_ours:
             self.clips = kind, float(limit)
 
-    def _go_backward(self, function: Callable[..., Any], tensors: Any, *given: Any, **named: Any) -> Any:
-        if not self._is_ours:  # also of checkpointing, which goes backward inside of backward
-            return function(tensors, *given, **named)
-        self.feed()
-        self._guarded(self._before_backward, tensors)
-        with self._window.aside():
-            return function(tensors, *given, **named)
+    def _go_backward(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if self._is_ours:  # not of checkpointing, which goes backward inside of backward
+            self.feed()
+            self._guarded(self._before_backward, _argument(given, named, 0, "tensors"))
+            with self._window.aside():
+                return function(*given, **named)
+        return function(*given, **named)
 
     # --- a micro-batch --------------------------------------------------------------------------------------------
 
@@ -317,3 +317,8 @@ class Capture:
             if self.ema is not None:
                 self._guarded(self.ema.after_update, self.updates)
             self._guarded(self._window.open)
+
+
+def _argument(given: tuple[Any, ...], named: dict[str, Any], place: int, name: str) -> Any:
+    """Of a call that may pass it by its place or by its name; None where it passes neither."""
+    return given[place] if len(given) > place else named.get(name)

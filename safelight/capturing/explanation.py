@@ -147,14 +147,6 @@ def _complete(
     is_perturbed = other is not None and other.draws < mixing.noise.draws
     x_t, inside = x_t.detach(), preconditioning(trace, call, mixing, numbers)
     alphas = table_of(trace, call, t, mixing, row)
-    if alphas is None and t is not None and t.is_floating_point():  # the network is told t / T
-        for lookup in reversed(trace.lookups):
-            places = lookup.places.reshape(-1)
-            if lookup.order >= call.order or len(places) != len(form) or not _follows(places, _level(mixing)):
-                continue
-            if (alphas := table_of(trace, call, places, mixing, row)) is not None:
-                t = places
-                break
     passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
     return ExplainedMicroBatch(
         passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,
@@ -219,7 +211,7 @@ def _times_and_labels(
     where no input does, the loop's own may, and the network was shown another."""
     given = [value for value in tensors_in((*call.inputs, *call.named.values())) if value.numel() == size]
     vectors = [value.detach().reshape(-1) for value in given if value.dim() <= 1 or value.numel() == value.shape[0]]
-    level = _level(mixing)
+    level = np.arctan2(mixing.s, mixing.a)
     shown = next((value for value in vectors if _follows(value, level)), None)
     if shown is None:
         seen = Call(call.inputs, call.named, None).t
@@ -233,10 +225,6 @@ def _times_and_labels(
     rest = [each for each in vectors if each is not shown and not each.is_floating_point()]
     rest = [each for each in rest if shown is None or not (each.shape == shown.shape and torch.equal(each, shown))]
     return shown, t, rest[0] if len(rest) == 1 else None
-
-
-def _level(mixing: Mixing) -> np.ndarray:
-    return np.arctan2(mixing.s, mixing.a)
 
 
 def _follows(values: Tensor, level: np.ndarray) -> bool:

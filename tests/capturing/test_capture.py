@@ -257,6 +257,27 @@ def test_latents_of_a_frozen_network_are_named() -> None:
     assert follow(loops.latent).evidence.sentences()[1].startswith("Latents of Encoder: 4 × 4 × 4")
 
 
+def test_arguments_may_be_passed_by_name() -> None:
+    def loop() -> None:
+        model, scaler = loops.Net(), torch.amp.GradScaler("cpu", enabled=True)
+        optimizer = loops.optimizer_of(model)
+        for number, (images, labels) in enumerate(loops.batches(4)):
+            loss = loops.ddpm_epsilon(model, images * 2 - 1, labels)
+            optimizer.zero_grad()
+            torch.autograd.backward(tensors=scaler.scale(outputs=loss))
+            scaler.unscale_(optimizer)
+            if number:
+                torch.nn.utils.clip_grad_value_(parameters=model.parameters(), clip_value=0.5)
+            torch.nn.utils.clip_grad_norm_(parameters=model.parameters(), max_norm=1.5)
+            scaler.step(optimizer)
+            scaler.update()
+
+    found = follow(loop)
+    assert found.of_loop[1] == "Clips the norm of gradients at 1.5."
+    assert (found.said, len(found.losses)) == ([], 4)
+    assert found.words == f"{DDPM}, target noise, whole timesteps"
+
+
 def test_an_autoencoder_is_named_of_which_layers_alone_are_called() -> None:
     assert follow(loops.latent_of_autoencoder).evidence.sentences()[1].startswith("Latents of Autoencoder: 4 × 4 × 4")
 
