@@ -47,14 +47,14 @@ def command(*, is_captured: bool = False) -> str | None:
     """As a person would type it again, without words that look secret; None in a notebook or a console."""
     main = sys.modules.get("__main__")
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    arguments = without_secrets(sys.argv[1:])
     if file is None:
         return None
-    if is_ours(Path(sys.argv[0])):
+    arguments = without_secrets(getattr(sys, "argv", [])[1:])
+    if is_ours(_program()):
         words = ["safelight", *arguments]
     else:
         module = spec.name.removesuffix(".__main__") if spec is not None and spec.name != "__main__" else None
-        target = ["-m", module] if module else [sys.argv[0] or Path(file).name]
+        target = ["-m", module] if module else [str(_program()) if _program().name else Path(file).name]
         words = [*(["safelight", "run"] if is_captured else ["python"]), *target, *arguments]
     return shlex.join(words)[:MAX_COMMAND]
 
@@ -83,7 +83,12 @@ def main_script() -> Path | None:
     """The file that python runs; None for ours, in a notebook and in a console."""
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     path = Path(file) if isinstance(file, str) else None
-    return path if path is not None and path.is_file() and not is_ours(Path(sys.argv[0])) else None
+    return path if path is not None and path.is_file() and not is_ours(_program()) else None
+
+
+def _program() -> Path:
+    """What was started; a Python inside of another program may have no arguments at all."""
+    return Path(sys.argv[0] if getattr(sys, "argv", None) else "")
 
 
 def _describe_script(path: Path) -> dict[str, Any]:

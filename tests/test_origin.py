@@ -64,6 +64,12 @@ def test_a_folder_without_a_repository_has_no_commit(tmp_path: Path, monkeypatch
     assert commit_of(tmp_path) is None
 
 
+def test_a_python_without_arguments_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    assert str(command()).startswith(("python", "safelight"))
+    assert origin()["packages"]["python"]
+
+
 def test_commands_are_kept_in_their_order() -> None:
     assert commands_with(None, "a") == ["a"]
     assert commands_with(["a", 3], "b") == ["a", "b"]
