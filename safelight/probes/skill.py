@@ -26,7 +26,6 @@ from safelight.probes.noising import measure_noising
 from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import LookSchedule
 from safelight.probes.random_state import kept_random_state
-from safelight.vocabulary import SKILL_EXACT, SKILL_FLOOR
 from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
 from safelight.yardstick.linear import MIN_IMAGES_PER_NUMBER
@@ -34,7 +33,6 @@ from safelight.yardstick.skill import Yardstick
 
 MAX_COLLECTING_UPDATES = 64  # updates after which the images that were seen have to be enough
 MIN_IMAGES = 32  # images
-FLOORS = (SKILL_FLOOR.name, SKILL_EXACT.name)
 FORWARD_COST = 1 / 3  # of a step that also has a backward pass
 # Between a whole set and what 16 steps of 4 or 16 of its images show (digits, patches of photographs): means up to 0.33
 # deviations apart and deviations up to 1.19 times as large by x0, 0.69 and 1.48 by noisy inputs. Where the loop has the
@@ -257,9 +255,8 @@ class SkillProbe:
             if averages is not None:
                 named = zip(trainable_parameters(model), averages, strict=True)
                 ema = self._losses(prepared, weights | {name: each.to(own) for (name, own), each in named})
-        found = prepared.samples.skills(prepared.yardstick, raw, ema)
         # What else the model is given, such as labels, the exact denoiser does not know: for it there is no floor.
-        return {name: each for name, each in found.items() if not (prepared.extras and name in FLOORS)}
+        return prepared.samples.skills(prepared.yardstick, raw, ema, has_floor=not prepared.extras)
 
     def _losses(self, prepared: Prepared, weights: Mapping[str, Tensor]) -> Tensor:
         """In batches as large as those of the loop, so that there is memory for them."""

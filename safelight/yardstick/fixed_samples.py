@@ -75,15 +75,16 @@ class FixedSamples:
 
         return denoisers.measure(noised.x_t, a, s, loss)
 
-    def skills(self, stick: Yardstick, raw: Tensor, ema: Tensor | None) -> dict[str, float]:
+    def skills(self, stick: Yardstick, raw: Tensor, ema: Tensor | None, *, has_floor: bool = True) -> dict[str, float]:
         """By signal, of the losses of samples that a model trained on; the levels are those of the EMA where there is
-        one."""
+        one. `has_floor`: the model is given nothing that the exact denoiser does not know."""
         own, judged = _on_host(raw), _on_host(raw if ema is None else ema)
         found = {SKILL_RAW.name: skill(own, stick, self.level, LEVELS)}
         if ema is not None:
             found[SKILL_EMA.name] = skill(judged, stick, self.level, LEVELS)
-        found[SKILL_FLOOR.name] = way_to_floor(own, stick)
-        found[SKILL_EXACT.name] = skill(stick.exact, stick, self.level, LEVELS)
+        if has_floor:
+            found[SKILL_FLOOR.name] = way_to_floor(own, stick)
+            found[SKILL_EXACT.name] = skill(stick.exact, stick, self.level, LEVELS)
         by_level = skill_by_level(judged, stick, self.level, LEVELS)
         return _known(found | {f"{SKILL_AT_LEVEL.name}/{level:02d}": number for level, number in enumerate(by_level)})
 

@@ -209,7 +209,7 @@ RULES = (
         limits="Large sets: the denoiser knows 20,000 of their images. Models that are given labels, where no images "
         "are held out: the denoiser knows none.",
         fix="Stop earlier, use more images, flips and jitter, dropout, or a smaller network.",
-        needs=(Several(SKILL_FLOOR, LOOKS),),
+        needs=(Several(SKILL_FLOOR, LOOKS), (SKILL_EMA, SKILL_RAW)),
         detect=memorised,
         explained_by="generalisation.overfitting generalisation.held-out data.duplicates data.same-batch",
     ),
