@@ -8,12 +8,14 @@ RUN    ?= runs/demo
 # Without bytecode every process of the tests would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo browser test test-again same check format bench gauntlet torture clean help
+.PHONY: demo wheel docs browser test test-again same check format bench gauntlet torture clean help
 
 help:
 	@echo "make demo    install, train on handwritten digits, leave pictures and a model (about 5 minutes)"
 	@echo "make test    install, run all tests"
 	@echo "make check   format, lint and types"
+	@echo "make wheel   build the wheel, install it into a fresh environment, try it"
+	@echo "make docs    build the documentation as a site, in site/; every link and anchor is checked"
 	@echo "make test-again N=10  all tests N times in random order, most of them on busy cores; tools/results/again.md"
 	@echo "make same BASE=REV    train a matrix of runs with the code of REV and with this, compare every byte"
 	@echo "make gauntlet  every fault and every healthy recipe on all bases; hours; the tables land in gauntlet/results"
@@ -35,6 +37,13 @@ $(VENV)/ready-dev: $(VENV)/ready
 demo: $(VENV)/ready
 	@rm -rf $(RUN)
 	$(BIN)/safelight demo --run $(RUN)
+
+wheel: $(VENV)/ready
+	$(BIN)/python -m tools.wheel
+
+docs: $(VENV)/ready
+	$(PIP) --no-build-isolation -e ".[site]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m tools.site
 
 # The pages are tested in Chromium. Root on Debian or Ubuntu gets it; elsewhere those tests say that they were skipped.
 browser:

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from bench import many
 from bench.measure import RESULTS, Spread, spread, write_table
 from bench.tabs import TABS, Cost, Pages, Streams, measure_lookers, open_window
 from safelight.pages.data.runs import describe
@@ -39,6 +40,7 @@ SIGNALS = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradi
 DRAWN = ("loss/mean", "loss/whitened", "optimizer/lr", "gradient/norm", "gradient/limit", "speed/images")
 WINDOW, PIXELS = 64, 900
 COLD, WARM, ZOOM, PIXEL, SLOWDOWN = 2000.0, 500.0, 200.0, 1000.0, 1.01  # ms, and a factor
+MANY = 1000.0  # ms
 Row = list[object]
 
 # Notes when curves are painted, and when numbers came: by questions, and by the stream.
@@ -87,9 +89,11 @@ class Sizes:
     readings: int = 60  # that are followed to the screen
     rounds: int = 12
     seconds: float = 5.0  # of a block of training
+    runs: int = many.RUNS
+    signals: int = many.SIGNALS
 
 
-QUICK = Sizes(steps=20_000, cold=2, zooms=20, readings=6, rounds=3, seconds=0.6)
+QUICK = Sizes(steps=20_000, cold=2, zooms=20, readings=6, rounds=3, seconds=0.6, runs=30, signals=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +350,22 @@ def slowed(what: str, cost: Cost, wanted: float | None) -> Found:
     return Found([what, shown, "reported" if wanted is None else f"at most {wanted}"], good)
 
 
+def measure_runs(browser: Any, root: Path, count: int) -> list[Found]:
+    spent = many.measure_list(browser, root, serve, count)
+    return [judged(f"Chromium: a list of {count:,} runs", spread(spent), max(spent), MANY)]
+
+
+def measure_tab(browser: Any, root: Path, count: int) -> list[Found]:
+    spent = many.measure_signals(browser, root, serve, count)
+    return [judged(f"Chromium: all signals of a run, {count} of them", spread(spent), max(spent), MANY)]
+
+
 MEASURES: dict[str, Callable[[Any, Path, Sizes], list[Found]]] = {
     "server": lambda browser, root, sizes: measure_server(long_run(root, sizes), sizes),
     "page": lambda browser, root, sizes: measure_browser(browser, long_run(root, sizes), sizes) if browser else [],
     "pixels": lambda browser, root, sizes: measure_pixels(browser, root, sizes.readings) if browser else [],
+    "runs": lambda browser, root, sizes: measure_runs(browser, root, sizes.runs) if browser else [],
+    "signals": lambda browser, root, sizes: measure_tab(browser, root, sizes.signals) if browser else [],
     "streams": measure_streams,
     "front": measure_front,
     "visible": measure_visible,

@@ -48,7 +48,7 @@ ASKED = "replayed or searched"
 WANTED = {"short": 1.03, "long": 1.01}
 PAIRS = {"short": 3000, "long": 1000}
 SIZES: dict[str, dict[str, Any]] = {
-    "short": {"model.widths": (8,), "model.norm_groups": 8, "model.attention": (), "train.batch_size": 8},
+    "short": {"model.widths": (8,), "model.norm_groups": 4, "model.attention": (), "train.batch_size": 8},
     "long": {"train.batch_size": 48},
 }
 

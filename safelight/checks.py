@@ -170,6 +170,9 @@ FORWARD_INNER_SCALE = Check(
 )
 TIMESTEPS_PASSED_ON = Check("timesteps/passed_on", "Rank correlation of the network's timesteps with those of x_t.")
 TARGET_DECLARED = Check("target/declared", "The declared prediction type: its place in PREDICTIONS.")
+TARGET_OF_SCHEDULER = Check(
+    "target/of_scheduler", "prediction_type of the scheduler whose table the loop reads: its place in PREDICTIONS."
+)
 TARGET = {kind: Check(f"target/{kind}", f"Relative distance of the target from {kind}.") for kind in PREDICTIONS}
 TARGET_COSINE = {kind: Check(f"target/{kind}_cosine", f"Cosine of the target with {kind}.") for kind in PREDICTIONS}
 TARGET_SQUARE = Check("target/square", "Mean square of the target.")

@@ -13,7 +13,7 @@ from safelight.checkpoints.folder import steps as checkpoint_steps
 from safelight.config import Config
 from safelight.config.aliases import advice_on
 from safelight.config.effect import refuse_own_model
-from safelight.config.presets import FLAGS, default_preset, settings_of_objective
+from safelight.config.presets import FLAGS, default_preset, fit_to_source, settings_of_objective
 from safelight.config.resolve import nearest, resolve
 from safelight.data import own
 from safelight.errors import UsageError
@@ -49,6 +49,7 @@ def train(
     if isinstance(config, Config):
         resolved = resolve(base=config, preset=preset, settings=named, say=say)
     else:
+        named = fit_to_source(preset, named, config, say) | named
         preset = preset or default_preset(named, config)
         resolved = resolve(preset=preset, file=None if config is None else Path(config), settings=named, say=say)
     if model is not None:

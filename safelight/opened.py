@@ -32,6 +32,7 @@ from safelight.training.network import build_model
 from safelight.training.runtime import choose_device
 
 LONGEST_LABEL = 12  # digits
+MAX_LISTED_LABELS = 30  # names of classes in an error
 
 
 def read_config(folder: RunFolder) -> Config:
@@ -144,7 +145,11 @@ def find_label(path: Path, word: str, config: Config, argument: str = "--label")
     if word.isdecimal() and len(word) <= LONGEST_LABEL and int(word) < classes:
         return int(word)
     word = word[:60]
-    raise UsageError(f"{argument} is {word!r}, but the labels are none and 0 to {classes - 1}{nearest(word, names)}")
+    listed = ", ".join(names[:MAX_LISTED_LABELS]) + (", …" if len(names) > MAX_LISTED_LABELS else "")
+    known = f": {listed}" if names else ""
+    raise UsageError(
+        f"{argument} is {word!r}, but the labels are none and 0 to {classes - 1}{known}{nearest(word, names)}"
+    )
 
 
 def _refuse_foreign(folder: RunFolder) -> None:

@@ -13,6 +13,7 @@ from safelight.data.images import Images
 from safelight.data.sources import KNOWN
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import UsageError
+from safelight.healing.step_settings import configured_precision
 from safelight.model.memory import Memory, available_memory, largest_batch, trace_second_step, traced
 from safelight.terminal import duration
 from safelight.training.build import Setup, build, infer_data_settings
@@ -66,6 +67,7 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
     """Reads no data: the images are made up in the size and number of channels that the config says."""
     if has_epochs(config):
         raise UsageError("An estimate reads no images, so it cannot turn epochs into steps. Give the steps instead.")
+    config = replace(config, train=replace(config.train, precision=configured_precision(config)))
     micro_batches = 1 if config.train.accumulate == "auto" else config.train.accumulate
     micro_batch = config.train.batch_size // micro_batches
     memory = trace_step(config, micro_batch)
@@ -93,7 +95,8 @@ def estimate(config: Config, *, timed: bool = True) -> Estimate:
 
 def trace_step(config: Config, micro_batch: int) -> Memory:
     """The very step of training, on tensors without content. The second one is counted: it has moments."""
-    train = replace(config.train, batch_size=micro_batch, accumulate=1, device="cpu")
+    precision = configured_precision(config)
+    train = replace(config.train, batch_size=micro_batch, accumulate=1, device="cpu", precision=precision)
     config = replace(config, train=train, model=replace(config.model, compile=False))
     with traced() as live:
         parts = parts_for(config)

@@ -6,30 +6,36 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from safelight.checkpoints.loading import require_shared_folder
 from safelight.comparison import elapsed_seconds
+from safelight.config.check import check
+from safelight.config.resolve import resolve
 from safelight.data.summary import in_short, remarks, summary
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.errors import PreflightError, RunFolderLost, SafelightError, Stopped
 from safelight.model.memory import is_out_of_memory
+from safelight.observing.stage_pictures import after
 from safelight.pages.report.html import write_report
 from safelight.processes.restarts import note_failure
 from safelight.record.store import RecordWriter
 from safelight.rescue import rescue
 from safelight.run import RunFolder
-from safelight.terminal import Terminal
+from safelight.terminal import Terminal, duration
 from safelight.trained import Run
-from safelight.training.build import Setup, out_of_memory
+from safelight.training.build import Setup, build, out_of_memory
 from safelight.training.loop import Trainer
 from safelight.training.preflight import Preflight, make_probe_runner, preflight
+from safelight.training.previews import cost_in_steps, preview_steps
 from safelight.training.runtime import busy_machine
 from safelight.training.step import seconds_per_step
 
 OnStart = Callable[[Path, Callable[[str], None]], object]
+SMALLEST, LONG_SECONDS = "digits", 600.0  # preset; a training from which on it is offered
 LEFT_OUT = (
     "Weights are divided among the processes, and a pass takes all of them. Left out are what one process finds out by "
     "itself: the steps of the preflight, the probes and their rules, the comparison of weights (DST001), histograms "
@@ -46,7 +52,9 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         return Run(folder.path, setup.config, setup.state.counters.step)
     config, group = setup.config, setup.group
     load = os.getloadavg()[0]  # before our own threads add to it
-    terminal.first_screen(setup, folder, _seconds_per_step(setup))
+    pictures = after(preview_steps(config), setup.state.counters.step) * cost_in_steps(config)
+    seconds = _seconds_per_step(setup)
+    terminal.first_screen(setup, folder, seconds, pictures)
     if on_start is not None and group.is_main:
         on_start(folder.path, terminal.say)
     hint = busy_machine(load, os.cpu_count() or 1, torch.get_num_threads())
@@ -54,6 +62,8 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         terminal.say(hint)
     if group.is_main and setup.state.counters.step == 0:
         _repeat_remarks(setup, terminal)
+        if (smaller := smaller_network(setup, seconds)) is not None:
+            terminal.say(smaller)
     if setup.batches.count < config.train.batch_size:
         terminal.say(
             f"Only {setup.batches.count} images for batches of {config.train.batch_size}: each image comes more than "
@@ -63,11 +73,14 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
     if sharded:
         require_shared_folder(group, folder.path)
         terminal.say(LEFT_OUT)
+    if group.is_main and config.train.preflight != "off":
+        terminal.say("Checking images, network and a few trial steps before the first one …")
     found = _preflight(setup, folder, terminal) if group.is_main else None
     group.broadcast(lambda: None)  # the others begin once it has passed
-    probe_runner = (
-        make_probe_runner(setup, terminal.say, after_preflight=True) if group.is_main and not sharded else None
-    )
+    probe_runner = None
+    if group.is_main and not sharded:
+        replayed = [] if found is None else found.replayed(setup.state.counters.step)
+        probe_runner = make_probe_runner(setup, terminal.say, after_preflight=True, replayed=replayed)
     if probe_runner is not None and not config.model.compile:  # a hook would be compiled with it, and might change it
         probe_runner.attach()
     trainer = Trainer(setup, folder, terminal, probe_runner)
@@ -93,6 +106,30 @@ def run_training(setup: Setup, folder: RunFolder, terminal: Terminal, on_start: 
         _write_report(folder, terminal)
         terminal.last_screen(setup, folder, elapsed_seconds(folder) or 0.0, _diagnosis(folder))
     return Run(folder.path, config, setup.state.counters.step)
+
+
+def smaller_network(setup: Setup, seconds: float) -> str | None:
+    """What the smallest preset would take on these images, where a CPU would train long; timed by a step of it."""
+    config, total = setup.config, seconds * setup.config.train.steps
+    small = resolve(preset=SMALLEST, settings={"data.image_size": config.data.image_size})
+    is_alone = setup.runtime.device.type == "cpu" and setup.group.size == 1
+    if not is_alone or not total > LONG_SECONDS or config.model.widths <= small.model.widths:
+        return None
+    network = replace(small.model, conditional=config.model.conditional)
+    tried = replace(config, model=network, optimizer=small.optimizer, train=replace(small.train, threads=None))
+    try:
+        check(tried)
+        parts = build(tried, setup.images, lambda text: None)
+        parts.loader.close()
+        each = seconds_per_step(parts.stepper, parts.loader.prepare(0))
+    except (SafelightError, RuntimeError, ValueError):
+        return None
+    count = sum(parameter.numel() for parameter in parts.state.model.parameters()) / 1e6
+    steps = tried.train.steps
+    return (
+        f"A smaller network takes about {duration(each * steps)} for {steps:,} steps ({count:.2f} M parameters): "
+        f"--preset {SMALLEST} --image-size {config.data.image_size}"
+    )
 
 
 def _repeat_remarks(setup: Setup, terminal: Terminal) -> None:

@@ -38,7 +38,7 @@ class Terminal:
     def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
         self.console = console or open_console(stderr=True, quiet=quiet)
         self._latest: StepSummary | None = None
-        self._live = False
+        self._live, self._doing = False, ""
         self._printed = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -48,6 +48,9 @@ class Terminal:
         """A log on a disk that is full costs its lines, never the run."""
         with suppress(OSError):
             self.console.print(text, soft_wrap=soft_wrap)
+
+    def doing(self, what: str) -> None:
+        self._doing = what
 
     def show(self, progress: StepSummary) -> None:
         self._latest = progress
@@ -83,7 +86,7 @@ class Terminal:
     def _block(self) -> Group | Text:
         progress = self._latest
         if progress is None:
-            return Text("starting …", style="dim")
+            return Text(f"{self._doing or 'drawing the first samples, then the first step'} …", style="dim")
         width = min(60, max(20, self.console.width - 50))
         filled = round(width * progress.step / progress.steps)
         head = Text.assemble(
@@ -91,6 +94,7 @@ class Terminal:
             ("━" * (width - filled), "grey37"),
             f"  {progress.step / progress.steps:4.0%}  step {progress.step:,} of {progress.steps:,}  ",
             (f"{duration(progress.seconds_left)} left", "bold"),
+            (f"  {self._doing} …" if self._doing else "", ACCENT),
         )
         body = (
             f"loss {progress.loss:.4g}{_skill(progress, 3)}   gradient {progress.norm:.3f}   "
@@ -107,10 +111,14 @@ class Terminal:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
-    def first_screen(self, parts: Setup, folder: RunFolder, seconds: float) -> None:
+    def first_screen(self, parts: Setup, folder: RunFolder, seconds: float, pictures: float = 0.0) -> None:
+        """`seconds` of a step; `pictures`: what those that are still to come cost at most, in steps."""
         config, step = parts.config, parts.state.counters.step
         epochs = parts.batches.epoch(config.train.steps)
         left = duration((config.train.steps - step) * seconds) if math.isfinite(seconds) else "(not known yet)"
+        drawing = pictures * seconds
+        beside = f", and up to {duration(drawing)} of pictures" if pictures and math.isfinite(drawing) else ""
+
         self._table(
             f"safelight {__version__}",
             ("device", f"{parts.runtime.describe()}, {_precision_in_words(parts)}{_processes_in_words(parts)}"),
@@ -118,7 +126,7 @@ class Terminal:
             ("model", _model_in_words(parts)),
             ("batch", _batch_in_words(parts)),
             ("steps", f"{step:,} to {config.train.steps:,} ({_epochs_in_words(epochs)} in all)"),
-            ("time left", f"about {left}, and the pictures"),
+            ("time left", f"about {left}{beside}"),
             ("run", str(folder.path)),
             ("resume", f"safelight resume {folder.path}"),
         )
@@ -222,6 +230,8 @@ def duration(seconds: float) -> str:
 def _precision_in_words(parts: Setup) -> str:
     precision = parts.config.train.precision
     is_slow = precision != "fp32" and parts.runtime.device.type == "cpu"
+    if precision == "bf16" and parts.runtime.has_native_bf16:
+        return precision
     return f"{precision} (made for GPUs: on most CPUs slower than fp32, fp16 many times)" if is_slow else precision
 
 

@@ -29,6 +29,9 @@ GRADIENT_NORM = Signal(
 )
 GRADIENT_PART = Signal("gradient/part", "L2 norm of the gradients of one part of the network.", family=True)
 GRADIENT_ZERO = Signal("gradient/zero", "Share of the gradients of one part that are exactly zero.", family=True)
+GRADIENT_LARGEST = Signal("gradient/largest", "Largest absolute value of the gradient's numbers.")
+GRADIENT_MEAN = Signal("gradient/mean", "Mean absolute value of the gradient's numbers.")
+GRADIENT_SMALLEST = Signal("gradient/smallest", "Smallest absolute value of them that is not exactly zero.")
 GRADIENT_NOISE = Signal(
     "gradient/noise_scale", "Batch size at which noise and signal of the gradient are equal.", "images"
 )
@@ -106,7 +109,9 @@ EPOCH = Signal("epoch/done", "Passes over the training images that are done, at 
 EPOCH_LOSS = Signal("epoch/loss", "Mean loss of the steps of the pass that ended.")
 SPEED = Signal("speed/images", "Images trained on per second, pictures and checkpoints left out.", "images/s")
 DATA_WAIT = Signal("speed/data_wait", "Share of the step spent waiting for its batch.")
-TIME_LEFT = Signal("speed/left", "Time left at the present speed, pictures left out.", "s")
+TIME_LEFT = Signal(
+    "speed/left", "Time left at the present speed, with the pictures and evaluations still to come.", "s"
+)
 DRIFT = Signal("distributed/drift", "Processes whose weights are not those of the first one, bit for bit.")
 SAME_NOISE = Signal("distributed/same_noise", "Processes that drew the same noise as another.")
 OVERLAP = Signal("distributed/overlap", "Share of a step's samples whose image another process has in it too.")

@@ -14,10 +14,13 @@ from tiny import Quiet, fingerprints, lose_the_moments, tiny
 import safelight
 from safelight.cli import main
 from safelight.config import Config
+from safelight.data.prepare import open_images
 from safelight.errors import PreflightError
 from safelight.record.history import open_history
 from safelight.run import RunFolder
+from safelight.runner import smaller_network
 from safelight.start import resume, train
+from safelight.training.build import build, infer_data_settings
 
 ENOUGH: dict[str, Any] = {"sample.steps": 12, "train.batch_size": 16, "train.preflight": "stop"}
 
@@ -113,3 +116,19 @@ def test_copies_are_the_first_finding(different: int, tmp_path: Path) -> None:
     found = safelight.diagnose(tmp_path / "run")
     assert found[0].cause == "data.duplicates"
     assert "data.same-batch" not in [finding.cause for finding in found]
+
+
+def test_a_long_training_on_a_cpu_is_offered_a_smaller_network() -> None:
+    def offered(seconds: float, **settings: Any) -> str | None:
+        config = tiny(**ENOUGH | settings)
+        images = open_images(config.data, lambda done, total: None, print)
+        setup = build(infer_data_settings(config, images), images, print)
+        setup.loader.close()
+        return smaller_network(setup, seconds)
+
+    words = offered(9999.0, **{"model.widths": [32, 64, 64], "model.attention": []})
+    assert words is not None
+    assert "for 1,000 steps (0." in words
+    assert words.endswith("--preset digits --image-size 8")
+    assert offered(1e-6, **{"model.widths": [32, 64, 64], "model.attention": []}) is None  # soon done
+    assert offered(9999.0) is None  # small already

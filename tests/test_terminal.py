@@ -35,6 +35,24 @@ def test_a_full_disk_under_the_log_costs_its_lines_only() -> None:
     assert "found" in log.getvalue()
 
 
+def test_the_screen_says_what_is_done_instead_of_steps() -> None:
+    log = io.StringIO()
+    terminal = Terminal(Console(file=log, width=200))
+    assert "drawing the first samples, then the first step" in shown(terminal)
+    terminal.doing("drawing samples")
+    assert "drawing samples …" in shown(terminal)
+    terminal.show(StepSummary(4, 8, 0.5, 1e-3, 1.0, 100.0, 12.0, 0))
+    assert "0:12 left  drawing samples …" in shown(terminal)
+    terminal.doing("")
+    assert "drawing" not in shown(terminal)
+
+
+def shown(terminal: Terminal) -> str:
+    log = io.StringIO()
+    Console(file=log, width=200).print(terminal._block())
+    return log.getvalue()
+
+
 @pytest.mark.parametrize(
     ("epochs", "words"),
     [
@@ -49,11 +67,13 @@ def test_the_length_in_epochs_in_words(epochs: float, words: str) -> None:
     assert _epochs_in_words(epochs) == words
 
 
-@pytest.mark.parametrize(("device", "precision", "is_said"), [
-    ("cpu", "fp32", False), ("cpu", "bf16", True), ("cpu", "fp16", True), ("cuda", "fp16", False)])  # fmt: skip
-def test_half_precision_on_a_cpu_is_said_to_be_slow(device: str, precision: str, is_said: bool) -> None:
+@pytest.mark.parametrize(("device", "precision", "native", "is_said"), [
+    ("cpu", "fp32", False, False), ("cpu", "bf16", False, True), ("cpu", "bf16", True, False),
+    ("cpu", "fp16", True, True), ("cuda", "fp16", True, False)])  # fmt: skip
+def test_half_precision_on_a_cpu_is_said_to_be_slow(device: str, precision: str, native: bool, is_said: bool) -> None:
     config = SimpleNamespace(train=SimpleNamespace(precision=precision))
-    setup = SimpleNamespace(config=config, runtime=SimpleNamespace(device=torch.device(device)))
+    runtime = SimpleNamespace(device=torch.device(device), has_native_bf16=native)
+    setup = SimpleNamespace(config=config, runtime=runtime)
     words = _precision_in_words(setup)  # type: ignore[arg-type]
     assert words.startswith(precision)
     assert ("slower than fp32" in words) == is_said

@@ -33,7 +33,9 @@ def test_samples_are_a_tensor_and_a_picture(run: Run) -> None:
 def test_a_label_may_be_a_name(run: Run) -> None:
     by_number, by_name = (run.sample(2, steps=2, label=label) for label in (3, "3"))
     assert torch.equal(by_number, by_name)
-    with pytest.raises(UsageError, match=r"label is 'faces', but the labels are none and 0 to 9"):
+    with pytest.raises(
+        UsageError, match=r"label is 'faces', but the labels are none and 0 to 9: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    ):
         run.sample(2, label="faces")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from safelight.capturing.explanation import ExplainedMicroBatch
-from safelight.capturing.living import held_numbers, held_of, whole_of
+from safelight.capturing.living import frozen_whole_of, held_numbers, held_of, whole_of
 from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
 from safelight.words import with_article
 
@@ -30,6 +30,8 @@ class CaptureEvidence:
         self.lowest, self.highest, self.shape = np.inf, -np.inf, ()
         self.frozen, self.has_labels, self.half = "", False, ""
         self.has_target = self.lacks_root = False
+        self.is_drawn = True
+        """Whether all noise was seen to be a normal draw of torch."""
 
     def add(self, found: ExplainedMicroBatch) -> None:
         """On the host; only of captured steps."""
@@ -41,11 +43,13 @@ class CaptureEvidence:
             return  # a batch with a broken image proves less than the others
         self.explained += 1
         self.other_noise += found.has_other_noise
+        self.is_drawn &= bool(found.mixing.noise.draws)
         self.perturbed += found.is_perturbed
         self.sigma_data, self.is_scaled = found.sigma_data, not (found.inner_error or 0.0) > INPUT_TOLERANCE
         self.lacks_root |= found.lacks_root
         self.left = max(self.left, found.mixing.left)
-        self.frozen = found.frozen
+        if found.frozen is not None and found.network is not None and not self.frozen:
+            self.frozen = type(frozen_whole_of(found.frozen, found.network)).__name__
         low, high = (float(edge) for edge in passed.x0.float().aminmax())
         self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
         self.shape, self.has_labels = tuple(passed.x0.shape[1:]), passed.labels is not None
@@ -76,6 +80,8 @@ class CaptureEvidence:
                 UNROOTED if found.target is None else f"{UNROOTED}, target {TARGETS.get(found.target, found.target)}"
             )
         lines = [f"{words[0].upper()}{words[1:]} ({proof})."]
+        if not self.is_drawn:
+            lines.append("The noise is not always a normal draw of torch in the same step.")
         if self.sigma_data is not None:
             shown = "c_in·x_t" if self.is_scaled else "x_t without c_in"
             lines.append(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.capturing.mixing import HALF_DTYPES, Mixing, Numbers, explain_by, explain_input
+from safelight.capturing.mixing import HALF_DTYPES, Mixing, Numbers, explain_by, explain_input, looks_normal
 from safelight.capturing.preconditioned import preconditioning
 from safelight.capturing.tables import readings_of, table_of
 from safelight.capturing.trace import Compared, Made, SeenCall, Trace, tensors_in
@@ -43,8 +43,8 @@ class ExplainedMicroBatch:
     alphas: Tensor | None = None
     """alphas_cumprod, where the loop was seen to take a and s from a table; `lacks_root` says whether as a
     variance-preserving process does."""
-    frozen: str = ""
-    """The class of the frozen network that x0 came out of."""
+    frozen: nn.Module | None = None
+    """The frozen network that x0 came out of."""
 
     @property
     def lacks_root(self) -> bool:
@@ -55,15 +55,18 @@ class ExplainedMicroBatch:
 def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> ExplainedMicroBatch:
     """`calls`: those that may be the network's, the most likely first; at least one."""
     numbers, constant = Numbers(), None
-    for call in calls:
-        for given in tensors_in((*call.inputs, *call.named.values())):
-            for form in trace.forms(given):
-                mixing = _explain_form(trace, form, call, numbers)
-                if mixing is not None and mixing.varies:
-                    return _complete(trace, loss, call, given, form, mixing, numbers)
+    for is_drawn, before_clamps in ((True, False), (False, False), (True, True)):
+        for call, given, form in _forms(trace, calls, before_clamps):
+            mixing = _explain_form(trace, form, call, numbers, is_drawn)
+            if mixing is not None and mixing.varies:
+                x_t = given if before_clamps and given.shape == form.shape else form
+                return _complete(trace, loss, call, given, form, mixing, numbers, x_t)
+            if is_drawn:
                 constant = constant or (None if mixing is None else (call, given, form, mixing))
+        if constant is not None:
+            break
     if constant is not None:  # of one time for all samples; or noise as augmentation, where nothing better is there
-        return _complete(trace, loss, *constant, numbers)
+        return _complete(trace, loss, *constant, numbers, constant[2])
     call = calls[0]
     pair, answer = _last_loss(trace, call), call.answer
     pred, target = (None, None) if pair is None or answer is None else _in_space_of(answer, None, pair, numbers)
@@ -72,11 +75,21 @@ def explain(trace: Trace, loss: Tensor, calls: Sequence[SeenCall]) -> ExplainedM
     )
 
 
+def _forms(trace: Trace, calls: Sequence[SeenCall], before_clamps: bool) -> Iterator[tuple[SeenCall, Tensor, Tensor]]:
+    """What each call was given, and each form of it."""
+    for call in calls:
+        for given in tensors_in((*call.inputs, *call.named.values())):
+            for form in trace.forms(given, before_clamps=before_clamps):
+                yield call, given, form
+
+
 def _repeatable(seen: SeenCall) -> Call:
     return Call(seen.inputs, seen.named, seen.answer, seen.training, seen.half, seen.random).detached()
 
 
-def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) -> Mixing | None:
+def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers, is_drawn: bool) -> Mixing | None:
+    """`is_drawn`: the noise is a normal draw of torch, in this step. Otherwise whatever looks like one, or a draw of
+    another distribution, of which there has to be exactly one."""
     if form.dim() < 2 or not form.is_floating_point() or form.device.type == "meta" or not len(form):
         return None
     alike = [
@@ -86,10 +99,14 @@ def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers) 
     ]
     noises = [made for made in alike if made.draws and made.is_pure]
     cleans = [made for made in alike if not (made.draws and made.is_pure)]
-    noises += _shared_draws(trace, form, call)
+    if not is_drawn:
+        noises = [made for made in cleans[-MOST_CLEANS:] if made.is_other_draw or looks_normal(made.tensor)]
+        cleans = [made for made in cleans if not any(made is noise for noise in noises)]
+    noises += _shared_draws(trace, form, call) if is_drawn else []
     noises = sorted(noises, key=lambda made: (not made.is_draw, -made.order))[:MOST_NOISES]
     rough = any(each.tensor.dtype in HALF_DTYPES for each in (*cleans, *noises))
-    return explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough, readings_of(trace, call, len(form)))
+    found = explain_input(form, cleans[-MOST_CLEANS:], noises, numbers, rough, readings_of(trace, call, len(form)))
+    return found if is_drawn or found is None or found.relation in ("vp", "flow", "edm") else None
 
 
 def _shared_draws(trace: Trace, form: Tensor, call: SeenCall) -> list[Made]:
@@ -105,8 +122,16 @@ def _shared_draws(trace: Trace, form: Tensor, call: SeenCall) -> list[Made]:
 
 
 def _complete(
-    trace: Trace, loss: Tensor, call: SeenCall, given: Tensor, form: Tensor, mixing: Mixing, numbers: Numbers
+    trace: Trace,
+    loss: Tensor,
+    call: SeenCall,
+    given: Tensor,
+    form: Tensor,
+    mixing: Mixing,
+    numbers: Numbers,
+    x_t: Tensor,
 ) -> ExplainedMicroBatch:
+    """`x_t`: as the network was shown it, where `form` is what it was before it was cut off."""
     x0, noise = mixing.x0.tensor, mixing.noise.tensor
     shown, t, labels = _times_and_labels(trace, call, form, mixing, len(form))
     pred, target, row, other = None, None, None, None
@@ -120,7 +145,7 @@ def _complete(
                 again = explain_by(target, x0, noise, Numbers())
                 row = row if again is None else (again[0].numpy(), again[1].numpy())
     is_perturbed = other is not None and other.draws < mixing.noise.draws
-    x_t, inside = form.detach(), preconditioning(trace, call, mixing, numbers)
+    x_t, inside = x_t.detach(), preconditioning(trace, call, mixing, numbers)
     passed = ForwardPass(loss.detach(), t, x0.detach(), noise.detach(), x_t, target, pred, labels, _repeatable(call))
     return ExplainedMicroBatch(
         passed, call.module, mixing, row, other is not None and not is_perturbed, is_perturbed,

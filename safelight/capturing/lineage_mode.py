@@ -27,6 +27,7 @@ REARRANGED = {
     "movedim", "moveaxis", "pixel_shuffle", "pixel_unshuffle", "view_as", "reshape_as", "requires_grad_", "cat",
     "concat", "concatenate", "stack", "T", "mT", "data", "unfold", "fold", "pin_memory",
 }  # fmt: skip
+CLAMPS = {"clamp", "clip", "clamp_min", "clamp_max", "clamp_", "clip_"}
 MOST_PLACES = 16_384  # of a list or an array that a tensor is indexed with
 GETTERS = {"T", "mT", "data"}
 LOOKUPS = {"__getitem__": 1, "gather": 2, "index_select": 2, "take": 1, "take_along_dim": 1, "embedding": 0}
@@ -79,7 +80,7 @@ class LineageMode(TorchFunctionMode):
         if name in NORMAL and (name != "normal" or _is_standard(args, named)):
             self._note_draw(result)
         elif name in OTHER_DRAWS or name in CREATED:
-            trace.note(result)
+            trace.note(result, is_other_draw=name in OTHER_DRAWS)
         elif name in LOSSES or name in DIFFERENCES or name in SUMS:
             self._note_difference(name, args, named, result)
             self._note_made(name, args, named, result)
@@ -157,7 +158,8 @@ class LineageMode(TorchFunctionMode):
             is_draw=name in REARRANGED and len(of) == 1 and of[0].is_draw,
             frozen=given.frozen,
         )
-        if made is not None and name in REARRANGED:
+        if made is not None and (name in REARRANGED or name in CLAMPS):
+            made.is_clamped = name in CLAMPS
             made.parts = tuple(id(each.tensor) for each in of if each.tensor is not result)
 
 
@@ -167,7 +169,7 @@ class _Given:
     def __init__(self, of: list[Made]) -> None:
         self.of = of
         self.draws = frozenset[int]().union(*(made.draws for made in of))
-        self.frozen = next((each.frozen for each in of if each.frozen), "")
+        self.frozen = next((each.frozen for each in of if each.frozen is not None), None)
 
     def is_pure(self, size: int) -> bool:
         return all(each.is_pure for each in self.of if each.tensor.dim() > 1 and each.tensor.numel() * 2 > size)

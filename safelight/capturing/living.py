@@ -16,6 +16,7 @@ from safelight.monitors.pieces import local_of
 
 MOST = 0.5  # of what an optimizer trains: a text encoder beside a network has less
 WRAPPERS = ("AcceleratedOptimizer",)
+SAME_TABLE = 1e-3  # of an entry: tables are read back from float32
 
 
 def living(kind: type) -> list[Any]:
@@ -72,6 +73,44 @@ def whole_of(part: nn.Module, optimizer: torch.optim.Optimizer) -> nn.Module | N
     found = [each for each in living(nn.Module) if any(inner is part for inner in each.modules())]
     found = [each for each in found if share(each) >= MOST]
     return min(found, key=lambda each: sum(p.numel() for p in each.parameters()), default=None)
+
+
+def frozen_whole_of(part: nn.Module, network: nn.Module) -> nn.Module:
+    """The largest module around it that the trained network is no part of: an autoencoder may be called layer by layer.
+    Its parameters need not be frozen, it is enough that it is called without gradients."""
+    own = set(network.modules())
+    while True:
+        around = [each for each in _parents_of(part) if each not in own and network not in set(each.modules())]
+        if not around:
+            return part
+        part = around[0]
+
+
+def _parents_of(part: nn.Module) -> list[nn.Module]:
+    """By who refers to its name in a module: the classes of all modules would be thousands to look for."""
+    found, ahead = list[nn.Module](), [each for each in gc.get_referrers(part) if type(each) is dict]
+    for _ in range(2):  # from a table of submodules to the attributes of a module, and to the module
+        holders = gc.get_referrers(*ahead) if ahead else []
+        modules = (each for each in holders if issubclass(type(each), nn.Module))
+        found += [each for each in modules if any(child is part for child in each.children())]
+        ahead = [each for each in holders if type(each) is dict]
+    return found
+
+
+def prediction_of_schedulers(alphas: Tensor) -> str | None:
+    """What diffusers' schedulers with that table of alphas_cumprod say that the network predicts, if all say one."""
+    loaded = sys.modules.get("diffusers.schedulers.scheduling_utils")
+    kind = getattr(loaded, "SchedulerMixin", None)
+    found = [] if kind is None else [each for each in living(kind) if _has_table(each, alphas)]
+    types = {getattr(getattr(each, "config", None), "prediction_type", None) for each in found}
+    return types.pop() if len(types) == 1 else None
+
+
+def _has_table(scheduler: Any, alphas: Tensor) -> bool:
+    table = getattr(scheduler, "alphas_cumprod", None)
+    if not isinstance(table, Tensor) or table.shape != alphas.shape:
+        return False
+    return torch.allclose(table.detach().to(alphas), alphas, rtol=SAME_TABLE, atol=0)
 
 
 def held_numbers(optimizer: torch.optim.Optimizer, wanted: dict[int, int]) -> int:

@@ -22,6 +22,8 @@ MOST_COORDINATES, MOST_SAMPLES = 4096, 64
 MAX_TRIVIAL_COORDINATES = 3
 HALF_DTYPES = (torch.float16, torch.bfloat16)
 RANKS = {"vp": 0, "flow": 0, "edm": 0, "table": 0, "ve": 1, "": 2}
+NOISE_ERRORS = 6.0  # standard errors by which moments of normal noise may be off
+MIN_NOISE_NUMBERS, MIN_NOISE_LENGTH = 1_000, 16  # in all, and of a sample
 READING_TOLERANCE = 1e-4  # between a coefficient and what was read of a table: float32 has 1e-7
 
 # `table`: a and s are entries of a table that the loop reads, not as a process has them
@@ -195,6 +197,26 @@ def _last_unscaled(tied: Sequence[Mixing]) -> Mixing:
         if len(ratio) and np.ptp(ratio) <= RELATION_TOLERANCE * max(1e-12, float(np.abs(ratio).mean())):
             chosen = mixing
     return chosen
+
+
+def looks_normal(tensor: Tensor) -> bool:
+    """Whether all numbers look like independent draws of a standard normal: noise of numpy, or of an earlier step. The
+    latents of an autoencoder have neighbours that are alike, and samples of different deviations."""
+    if not tensor.is_floating_point() or tensor.dtype in HALF_DTYPES or tensor.device.type == "meta":
+        return False
+    flat = tensor.detach()[:MOST_SAMPLES].flatten(1)[:, :MOST_COORDINATES].to("cpu").double()
+    count, length = flat.numel(), flat.shape[1]
+    if count < MIN_NOISE_NUMBERS or length < MIN_NOISE_LENGTH or not bool(flat.isfinite().all()):
+        return False
+    std, mean = torch.std_mean(flat, dim=1)
+    if (
+        float(mean.abs().max()) * length**0.5 > NOISE_ERRORS
+        or float((std - 1).abs().max()) * (2 * length) ** 0.5 > NOISE_ERRORS
+    ):
+        return False
+    kurtosis = float(((flat - flat.mean()) / flat.std()).pow(4).mean())
+    neighbours = float((flat[:, 1:] * flat[:, :-1]).mean())
+    return abs(kurtosis - 3) * (count / 24) ** 0.5 < NOISE_ERRORS and abs(neighbours) * count**0.5 < NOISE_ERRORS
 
 
 def explain_by(y: Tensor, first: Tensor, second: Tensor, numbers: Numbers) -> tuple[Tensor, Tensor] | None:

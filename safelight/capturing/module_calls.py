@@ -111,7 +111,7 @@ class ModuleCalls:
             self._opaque = 0
             self._aside(False)
             for tensor in tensors_in(_fields(output)):
-                self._trace.note(tensor, frozen=type(module).__name__)
+                self._trace.note(tensor, frozen=module)
         elif (call := entry.call) is not None and output is not None:
             answer = answer_of(output)
             kind = "cpu" if answer is None else answer.device.type

@@ -27,10 +27,14 @@ class Made:
     """Whether nothing else of its size is in it."""
     is_draw: bool = False
     """Whether it is a draw as it came."""
-    frozen: str = ""
-    """The class of the frozen network that it, or what it is made of, came out of."""
+    frozen: nn.Module | None = None
+    """The frozen network that it, or what it is made of, came out of."""
+    is_other_draw: bool = False
+    """Whether it is a draw as it came, and not a normal one."""
     parts: tuple[int, ...] = ()
     """Ids of the tensors whose values it holds, in another order, shape or precision."""
+    is_clamped: bool = False
+    """Whether those values were cut off at a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +159,9 @@ class Trace:
             factor *= by
         return loss, factor
 
-    def forms(self, tensor: Tensor) -> Iterator[Tensor]:
-        """The tensor, and those whose values it holds: before a cast, a packing, a concatenation."""
+    def forms(self, tensor: Tensor, *, before_clamps: bool = False) -> Iterator[Tensor]:
+        """The tensor, and those whose values it holds: before a cast, a packing, a concatenation; and before they were
+        cut off at a limit."""
         waiting, seen = deque([tensor]), set[int]()
         while waiting:
             form = waiting.popleft()
@@ -165,7 +170,7 @@ class Trace:
             seen.add(id(form))
             yield form
             made = self.find(form)
-            for part in () if made is None else made.parts:
+            for part in () if made is None or (made.is_clamped and not before_clamps) else made.parts:
                 if (entered := self.tensors.get(part)) is not None:
                     waiting.append(entered.tensor)
 

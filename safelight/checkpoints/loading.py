@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from safelight.checkpoints.tensorfile import KINDS, NAMES
 from safelight.errors import CheckpointError, UsageError
 from safelight.files import DISK, Disk, Unreadable
 from safelight.processes.group import ProcessGroup
-from safelight.processes.slices import Shard
+from safelight.processes.slices import EVERYTHING, Shard
 
 SHARED_DISK = (
     "Where weights are divided (train.weights), every process writes and reads its own part of a checkpoint: the run "
@@ -27,21 +28,39 @@ SHARED_DISK = (
 
 
 def load_once(group: ProcessGroup, read: Callable[[], Loaded | None]) -> Loaded | None:
-    """Read by the first process, and the same bytes on every one."""
+    """Read by the first process; the others get the tensors one by one, as they are restored: none holds all of them
+    beside what it trains."""
     loaded = read() if group.is_main else None
     head = group.broadcast(lambda: loaded and _describe(loaded))
     if head is None:
         return None
     if loaded is None:
         tensors = {
-            stem: {name: torch.empty(shape, dtype=KINDS[kind]) for name, kind, shape in rows}
+            stem: {name: torch.empty(shape, dtype=KINDS[kind], device="meta") for name, kind, shape in rows}
             for stem, rows in head["tensors"].items()
         }
         loaded = Loaded(head["step"], Path(head["path"]), tensors, head["state"], head["manifest"])
-    for tensors in loaded.tensors.values():
-        for value in tensors.values():
-            group.broadcast_tensor(value)
-    return loaded
+    if group.size == 1:
+        return loaded
+    known = loaded.tensors
+    return replace(loaded, send=lambda stem: _SentTensors(group, known.get(stem, {})))
+
+
+class _SentTensors(Mapping[str, Tensor]):
+    """Whoever asks for one takes part in sending it."""
+
+    def __init__(self, group: ProcessGroup, known: Mapping[str, Tensor]) -> None:
+        self._group, self._known = group, known
+
+    def __getitem__(self, name: str) -> Tensor:
+        value = self._known[name]
+        return self._group.broadcast_tensor(torch.empty_like(value, device="cpu") if value.is_meta else value)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def _describe(loaded: Loaded) -> dict[str, Any]:
@@ -88,18 +107,20 @@ def load_rows_newest(
 
 
 def load_ema(group: ProcessGroup, folder: Path, step: int, shard: Shard | None, disk: Disk = DISK) -> dict[str, Tensor]:
-    """The EMA of a checkpoint, or the rows of it that this process holds: then all refuse what one cannot read."""
-    tensors, failed = dict[str, Tensor](), None
-    try:
-        path = place(folder, step)
-        loaded = load(path, disk=disk) if shard is None else load(path, shard, stems={"ema"}, disk=disk)
-        tensors = loaded.tensors["ema"]
-    except CheckpointError as error:
-        failed = str(error)
-    reasons = [failed] if shard is None else group.all_gather_object(failed)
+    """The EMA of a checkpoint, or the rows of it that this process holds; all refuse what one cannot read."""
+    loaded, failed = None, None
+    if shard is not None or group.is_main:
+        try:
+            loaded = load(place(folder, step), EVERYTHING if shard is None else shard, stems={"ema"}, disk=disk)
+        except CheckpointError as error:
+            failed = str(error)
+    reasons = group.all_gather_object(failed)
     if (reason := next((each for each in reasons if each is not None), None)) is not None:
         raise CheckpointError(reason)
-    return tensors
+    if shard is None:
+        loaded = load_once(group, lambda: loaded)
+    assert loaded is not None, "what could not be loaded was refused"
+    return dict(loaded.contents("ema"))
 
 
 class ReadOnlyDisk(Disk):

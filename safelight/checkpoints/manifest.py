@@ -13,6 +13,7 @@ from typing import Any
 from safelight.checkpoints.tensorfile import unique
 from safelight.errors import CheckpointError
 from safelight.files import DISK, Disk, Unreadable, open_plain, read_chunks, read_plain
+from safelight.files.threads import in_threads
 from safelight.processes.slices import check_layout, is_whole_number
 
 NAME = "manifest.json"
@@ -158,11 +159,14 @@ def _check_digest(folder: Path, entry: Entry, digest: str) -> None:
 def verify(folder: Path, disk: Disk = DISK, *, read_by_others: Container[str] = ()) -> None:
     """Read everything back; a CheckpointError says what is not as it was written. Of files that other processes wrote
     and have read back, only the size is checked."""
-    for entry in entries(read(folder, disk)):
+
+    def verify_one(entry: Entry) -> None:
         if entry.name in read_by_others:
             check_sizes(folder, [entry], disk)
         else:
             verify_file(folder, entry, disk)
+
+    in_threads(verify_one, entries(read(folder, disk)), lambda entry: entry.size, disk)
 
 
 def verify_file(folder: Path, entry: Entry, disk: Disk = DISK) -> None:

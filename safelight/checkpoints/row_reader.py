@@ -16,7 +16,7 @@ from safelight.checkpoints.manifest import Entry
 from safelight.checkpoints.tensorfile import KINDS
 from safelight.errors import CheckpointError
 from safelight.files import Disk
-from safelight.processes.slices import EVERYTHING, Shard, file_stem, holders, join
+from safelight.processes.slices import Shard, file_stem, holders, join
 
 Rows = tuple[int, int]  # the first one, and the one after the last
 
@@ -35,9 +35,6 @@ class RowReader:
         """One group of tensors."""
         if self.sharded is not None:
             return self._read_sharded(stem, self.sharded["tensors"][stem], self.sharded["count"])
-        if self.shard is EVERYTHING:
-            content = manifest.read_file(self.path, self.entries[stem], self.disk)
-            return tensorfile.parse(content, str(self.path / self.entries[stem].name))
         return self._pick(stem, functools.partial(self._rows, stem))
 
     def _read_sharded(self, stem: str, specs: Mapping[str, Any], count: int) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,15 @@ class Loaded:
 
     step: int
     path: Path
-    tensors: Groups
+    tensors: Groups  # without content in processes that are sent it
     state: dict[str, Any]
     manifest: dict[str, Any]
+    send: Callable[[str], Mapping[str, Tensor]] | None = None
+
+    def contents(self, stem: str) -> Mapping[str, Tensor]:
+        """A group of tensors. Where the first process has read them, every access sends one to all, so all have to make
+        the same ones, in the same order."""
+        return self.tensors.get(stem, {}) if self.send is None else self.send(stem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,10 @@ from safelight.checkpoints.folder import KEEP_ALL, clean, retain, steps
 from safelight.checkpoints.manifest import Entry
 from safelight.checkpoints.room import RESERVE, Room, describe_free, shortage
 from safelight.checkpoints.snapshot import CheckpointFiles, Snapshot, prepare
+from safelight.checkpoints.tensorfile import FileContent
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.files import DISK, TEMPORARY, Disk, make_directories, try_to_remove, write_durably
+from safelight.files.threads import in_threads
 from safelight.words import megabytes
 
 _LONGEST_PAUSE = 60.0  # seconds
@@ -85,10 +87,12 @@ def _write_files(folder: Path, files: CheckpointFiles, disk: Disk, coordinator: 
 
 def write_own(folder: Path, files: CheckpointFiles, disk: Disk = DISK) -> list[Entry]:
     """What this process has, without a manifest."""
-    return [
-        Entry(name, content.size, write_durably(folder / name, content.chunks(), content.size, disk))
-        for name, content in files.contents.items()
-    ]
+
+    def write_one(item: tuple[str, FileContent]) -> Entry:
+        name, content = item
+        return Entry(name, content.size, write_durably(folder / name, content.chunks(), content.size, disk))
+
+    return in_threads(write_one, [*files.contents.items()], lambda item: item[1].size, disk)
 
 
 def _read_back(final: Path, old: Path | None, disk: Disk, read_by_others: set[str]) -> None:
@@ -126,6 +130,7 @@ class Writer:
         `coordinator`: of the first process, where several write one checkpoint together."""
         self.failures = 0  # saves that were given up
         self.last_saved: int | None = None
+        self.seconds = 0.0  # that the last save took
         self._before_commit, self._coordinator = before_commit, coordinator or SaveCoordinator()
         self._folder, self._last, self._every, self._say, self._disk = folder, last, every, say, disk
         self._messages: deque[str] = deque()  # printed by the caller's thread only
@@ -162,6 +167,7 @@ class Writer:
         self.poll()
 
     def _save(self, snapshot: Snapshot, best: int | None, safe: int | None) -> None:
+        begun = time.monotonic()
         time.sleep(0.001)  # or `start` would return only when the first tensors have been checked
         try:
             with self._coordinator.concluding_failures(ATTEMPTS):
@@ -178,7 +184,7 @@ class Writer:
             return
         if self._failed_in_row:
             self._messages.append(f"Saving works again: step {files.step} is saved.")
-        self._failed_in_row, self.last_saved = 0, files.step
+        self._failed_in_row, self.last_saved, self.seconds = 0, files.step, time.monotonic() - begun
         self._remove_old(files.step, retain_most)
 
     def _attempt(self, files: CheckpointFiles, retain_most: Retain, attempts_left: int) -> bool:

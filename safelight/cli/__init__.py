@@ -52,10 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_reporting_errors(act: Callable[[], int], arguments: list[str]) -> int:
     """The exit code of a command, with everything that it did not foresee put into words."""
-    from safelight.errors import SafelightError
+    from safelight.errors import Interrupted, SafelightError
 
     try:
         return act()
+    except Interrupted as stopped:  # as it was wanted: no error
+        if _is_first_on_this_machine():
+            print(stopped, file=sys.stderr)
+        return stopped.exit_code
     except SafelightError as error:
         if error.is_of_output:
             raise
@@ -63,7 +67,8 @@ def _run_reporting_errors(act: Callable[[], int], arguments: list[str]) -> int:
         silent = error.reported or (error.reported is None and not _is_first_on_this_machine())
         return error.exit_code if silent else _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        return _fail("Interrupted.", 130)
+        print("Interrupted.", file=sys.stderr)
+        return 130
     except OSError as error:  # a full disk, a name too long: what no command expected
         if error.strerror is not None:
             return _fail(f"{error.filename or 'A file'} cannot be used: {error.strerror}.", 1)

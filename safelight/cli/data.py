@@ -59,6 +59,7 @@ class Command:
         if self.out is not None:
             options.make_room(self.out.parent)
             write_output(self.out, encode(contact_sheet(images, found)))
+            terminal.say(f"Contact sheet: {self.out}")
         if self.json:
             print(json.dumps(found, indent=1))
         else:

@@ -17,12 +17,18 @@ from safelight.cli.flags import options
 from safelight.errors import UsageError
 from safelight.run import open_recorded
 from safelight.terminal import ACCENT, WIDE_COLUMNS, page
+from safelight.vocabulary import CHECK, signal_of
 from safelight.words import printable
 
 if TYPE_CHECKING:
     from safelight.record.dump import Span
     from safelight.record.history import History
 
+# What matters of nearly every run; --all shows the rest.
+CHOSEN = ("loss/mean", "probe/ema", "probe/held_ema", "skill/ema", "skill/held", "gradient/norm", "optimizer/lr",
+          "quality/distance", "diversity/variance", "copies/share", "update/refused", "speed/images", "speed/data_wait",
+          "system/memory")  # fmt: skip
+MOST_OWN = 12  # numbers of the loop's own that are shown without --all
 MIN_ROOMY_COLUMNS = 110  # columns of a terminal with room for counts and units
 
 
@@ -32,7 +38,9 @@ class Command:
 
     run: options.RunPath
     signals: Annotated[tuple[str, ...], Positional, arg(metavar="[SIGNAL …]", help_behavior_hint="")] = ()
-    """Names of signals, such as loss/mean; without any, all."""
+    """Names of signals, such as loss/mean; without any, those that matter most (--json and --csv: all)."""
+    all: options.Flag = False
+    """Print every signal that was recorded."""
     first: options.Number = None
     """Leave out the steps before this one."""
     last: options.Number = None
@@ -65,7 +73,10 @@ class Command:
                 found = {name: describe(history, name, *span, points=points, recent=smooth) for name in names}
                 print(json.dumps({"run": str(self.run), "signals": found}, indent=1, allow_nan=False))
             else:
-                print_page(str(self.run), history, names, span, smooth)
+                shown = names if self.all or self.signals else chosen(names)
+                print_page(str(self.run), history, shown, span, smooth)
+                if len(shown) < len(names):
+                    page().print(Text(f"{len(names) - len(shown):,} more: --all", style="dim"))
 
     def _write_csv(
         self, history: History, names: list[str], span: Span, points: int | None, smooth: int | None
@@ -82,6 +93,12 @@ class Command:
             write_csv(file, history, names, span, points, smooth)
             file.detach()  # flushed; closing it would close what is not finished yet
         print(path)
+
+
+def chosen(names: list[str]) -> list[str]:
+    """The dozen that matter, after what the loop logged itself; all, where there is nothing of them."""
+    own = [name for name in names if signal_of(name) is None and not name.startswith(f"{CHECK.name}/")]
+    return [*own[:MOST_OWN], *(name for name in CHOSEN if name in names)] or names
 
 
 def print_page(title: str, history: History, names: list[str], span: Span, smooth: int | None = None) -> None:

@@ -59,6 +59,7 @@ class Command:
         from safelight.config.check import check
 
         check(config)  # before torch is imported: a wrong setting is reported at once
+        options.say_loading()
         from safelight.start import train
 
         on_start = options.starting(self.no_dashboard, self.notify)

@@ -38,7 +38,7 @@ MAX_OF_SETTING: dict[str, float] = {
     "optimizer.lr": 1e300,  # the guard against non-finite updates has the answer, however large it is
     "ema.snapshots": 10_000,
     "train.epochs": 1e6, "train.batch_size": 10**6, "train.accumulate": 10**6, "train.shards": 10**6,
-    "train.timeout": 1e6, "train.threads": 1024, "train.seed": 2**64 - 1,
+    "train.timeout": 1e6, "train.grace": 1e6, "train.threads": 1024, "train.seed": 2**64 - 1,
     "sample.count": 10_000, "sample.steps": 10**5, "sample.guidance": 1e6,
     "evaluate.samples": 10**6, "evaluate.references": 10**7, "evaluate.components": 10**5,
 }  # fmt: skip

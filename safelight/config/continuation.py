@@ -9,10 +9,11 @@ from safelight.config.tree import Config
 
 # What a resume may change without changing what is trained. With the first group even the bits stay the same.
 SAME_BITS = {"checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every", "checkpoint.keep_best",
-             "sample.every", "sample.count", "sample.sampler", "sample.steps", "sample.guidance", "data.workers",
-             "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels", "data.max_megabytes",
-             "data.max_seconds", "data.max_memory", "train.max_refused", "train.patience", "train.preflight",
-             "train.timeout", "log.to", "log.project", "evaluate.every", "evaluate.budget",
+             "sample.every", "sample.budget", "sample.count", "sample.sampler", "sample.steps", "sample.guidance",
+             "data.workers", "data.source", "data.cache", "data.scan_workers", "data.max_bad", "data.max_pixels",
+             "data.max_megabytes", "data.max_seconds", "data.max_memory", "train.max_refused", "train.patience",
+             "train.preflight", "train.probe_budget", "train.timeout", "train.grace", "log.to", "log.project",
+             "evaluate.every", "evaluate.budget",
              "evaluate.samples", "evaluate.references", "evaluate.features", "evaluate.components",
              "evaluate.target", "evaluate.significance", "heal.enabled", "heal.budget"}  # fmt: skip
 SAME_MEANING = {"train.device", "train.weights", "train.accumulate", "train.shards", "train.threads", "model.compile",

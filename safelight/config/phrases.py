@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from safelight.config.aliases import setting_of
+from safelight.config.aliases import INSTEAD_OF_FLAG, setting_of
 from safelight.words import plain
 
 # Phrase: the settings it is about, the most important first. Names of other trainers' flags are in `aliases`.
@@ -85,6 +85,8 @@ def about(phrase: str) -> list[str]:
 def nearest_setting(key: str, keys: Collection[str]) -> str:
     """The end of a sentence: '. Did you mean …?' or a full stop. By what it says first, by its letters then."""
     leaf = key.rpartition(".")[2]
+    if leaf in INSTEAD_OF_FLAG and key not in keys:
+        return f". {INSTEAD_OF_FLAG[leaf]}"
     in_section = [each for each in keys if each.startswith(f"{leaf}.")]
     meant = in_section[:1] or [each for each in (setting_of(leaf),) if each in keys] or about(plain(leaf))[:1]
     if not meant:

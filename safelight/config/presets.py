@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from safelight.errors import UsageError
@@ -89,6 +90,36 @@ def settings_of_objective(name: str | None) -> dict[str, str]:
     if name not in OBJECTIVES:
         raise UsageError(f"The objective is {name!r}, but it must be one of {', '.join(OBJECTIVES)}.")
     return OBJECTIVES[name]
+
+
+def fit_to_source(
+    preset: str | None, settings: Mapping[str, Any], file: object, say: Callable[[str], object]
+) -> dict[str, Any]:
+    """What a preset that was asked for cannot have on these images, as settings below all others; `say`: what is
+    unlike the preset, or may surprise."""
+    source = str(settings.get("data.source") or "")
+    if preset is None or file is not None or not os.path.isdir(os.path.expanduser(source)):
+        return {}
+    wanted, side = PRESETS.get(preset, {}), PRESETS.get(preset, {}).get("data", {}).get("image_size")
+    if preset == "digits" and "data.image_size" not in settings:
+        say(
+            f"The preset digits is made for digits of {side} px: your images are trained at {side} px. Another size: "
+            "--image-size N"
+        )
+    if not wanted.get("model", {}).get("conditional") or "model.conditional" in settings:
+        return {}
+    if _count_folders(source) > 1:
+        return {}
+    say(f"{source} has no subfolders for classes, so the model learns none (the preset {preset} does).")
+    return {"model.conditional": False}
+
+
+def _count_folders(source: str) -> int:
+    try:
+        with os.scandir(os.path.expanduser(source)) as entries:
+            return sum(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
+    except OSError:
+        return 2  # the images will say what is wrong with it
 
 
 def default_preset(settings: Mapping[str, Any], file: object) -> str | None:

@@ -17,7 +17,7 @@ COMPONENTS: dict[str, int] = {"lite0": 64, "inception": 0}
 RateSchedule = Literal["cosine", "linear", "constant", "inverse-sqrt", "edm2", "wsd"]
 TimestepSampling = Literal["stratified", "uniform"]
 TimeDensity = Literal["uniform", "logit-normal", "log-normal"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "bf16", "fp16", "auto"]
 Sampler = Literal["ddim", "ddpm", "dpm-solver++", "euler", "heun"]
 
 Epochs = NewType("Epochs", str)  # an interval such as `5ep`; steps as soon as the number of images is known
@@ -243,8 +243,13 @@ class Train:
     block at a time. For models that do not fit; takes more traffic between the processes."""
     timeout: Positive[float] = 120.0
     """Seconds without a heartbeat, or in the same step, after which the other processes stop waiting for a process."""
+    grace: Positive[float | None] = None
+    """Seconds from a stop signal to the kill, within which the run has to save. Unset: under torchrun
+    `TORCH_ELASTIC_SHUTDOWN_TIMEOUT` or 30, after which it kills, and otherwise as many as it takes."""
     precision: Precision = "fp32"
-    """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32."""
+    """Arithmetic of the model's forward and backward pass. Weights, EMA, noise and samples are always fp32. `auto`:
+    bf16 where the device has instructions for it and, on a CPU, a few timed passes show that it is faster; config.yaml
+    has what was chosen, and a resume keeps it."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, `mps`."""
     threads: int | None = None
@@ -259,6 +264,9 @@ class Train:
     preflight: Literal["stop", "tell", "off"] = "stop"
     """Before the first step, everything is tried and restored. `stop`: an error stops the run with exit code 3;
     `tell`: it is only reported; `off`: nothing is tried."""
+    probe_budget: Share[float] = 0.03
+    """Share of the steps' time that replays and searches of the live diagnosis may take, counted in passes of the
+    network; beside it they may take 18 steps in all, so that the first ones are looked at whatever that costs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -280,8 +288,11 @@ class Sample:
     """The pictures drawn while training, always from the same noise."""
 
     every: NotNegative[int | Epochs | None] = None
-    """Steps between pictures, or epochs such as `1ep`; 0: none but those that are evaluated; unset: 20 in all,
-    closer together at the start, when most changes."""
+    """Steps between pictures, or epochs such as `1ep`; 0: none but those that are evaluated; unset: up to
+    20 in all, as far as the budget allows, closer together at the start, when most changes."""
+    budget: Share[float] = 0.15
+    """Share of the steps' time that pictures may take if `every` is unset, counted in passes of the network. A run has
+    at least four of them, one that is shorter than four take has two."""
     count: Positive[int] = 64
     """Images in the grid."""
     sampler: Sampler = "dpm-solver++"

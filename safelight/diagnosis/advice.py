@@ -12,6 +12,7 @@ PLAIN = {
     "clipping.kind adaptive": "clip gradients by their norm",
     "ema.kind power, or ema.warmup true, or a smaller ema.decay": "let the EMA's decay begin small, or lower it",
     " (data.cache)": "",
+    "the images and timesteps that the event names": "the images and timesteps of that step",
     "With --heal the step is repeated": "Load the last checkpoint and repeat the step",
     "optimizer.lr": "the learning rate",
     "optimizer.warmup": "the warm-up",

@@ -15,7 +15,10 @@ from safelight.vocabulary import (
     CHECK,
     DATA_WAIT,
     EMA_GAIN,
+    FIXED_SET_LOSS_RAW,
     GRADIENT_NORM,
+    HELD_OUT_GAP,
+    HELD_OUT_LOSS_RAW,
     LEARNING_RATE,
     LOSS,
     REFUSED,
@@ -61,9 +64,12 @@ PASSED_FOR_SIGNALS = {
     SKILL_FLOOR.name: SKILL,
     SKILL_AT_LEVEL.name: SKILL,
     SKILL_EMA.name: f"{SKILL} ema=",
+    HELD_OUT_LOSS_RAW.name: f"{SKILL} held_out=",
+    HELD_OUT_GAP.name: f"{SKILL} held_out=",
+    FIXED_SET_LOSS_RAW.name: f"{SKILL} held_out=",
 }
 STEP_ORDER = ("x0", "noise", "x_t", "t", "target", "pred")
-ORDER = (*STEP_ORDER, "optimizer=", "process=", "prediction=", "ema=", "data=", "sampler=")
+ORDER = (*STEP_ORDER, "optimizer=", "process=", "prediction=", "ema=", "data=", "sampler=", "held_out=")
 LOOKS_AT_EMA = "looks at the EMA"
 COUNTED = {
     LOSS.name: "losses",
@@ -86,7 +92,7 @@ COUNTED = {
 }
 """What is counted where several readings are needed."""
 NO_LOG = "needs the training itself: a log cannot tell"
-OPTIONAL = ("labels",)  # not every model has them: not recommended
+OPTIONAL = ("labels", "held_out=")  # not every loop has them: not recommended
 
 
 class Coverage(NamedTuple):

@@ -258,7 +258,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "initialisation|initialization|init|xavier|kaiming|zero init|output layer",
         "the preflight: size of the first output and of the first update",
         "MOD003 MOD002 LRA006",
-        "Keep `model.zero_output`; start your own network with a zero last layer.",
+        "Keep `model.zero_output`; `model.initialisation` chooses xavier or kaiming. Start your own network with a "
+        "zero last layer.",
     ),
     Symptom(
         "Resume changes the run",

@@ -28,8 +28,14 @@ def configured_micro_batches(config: Config) -> int:
     return 1 if config.train.accumulate == "auto" else int(config.train.accumulate)
 
 
+def configured_precision(config: Config) -> Precision:
+    """`fp32` while `auto` is not resolved."""
+    return "fp32" if config.train.precision == "auto" else config.train.precision
+
+
 def effective_settings(config: Config, acts: Sequence[Act], step: int) -> StepSettings:
-    found = StepSettings(config.optimizer, config.train.precision, configured_micro_batches(config), frozenset(), False)
+    precision, micro_batches = configured_precision(config), configured_micro_batches(config)
+    found = StepSettings(config.optimizer, precision, micro_batches, frozenset(), False)
     for act in acts:
         if act.is_active(step):
             found = _after(found, act)

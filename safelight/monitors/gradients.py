@@ -51,6 +51,24 @@ class GradientMonitor:
 
         return PendingReading((zeros, sizes), finish, Share("zeros", of_norms=False))
 
+    @torch.no_grad()
+    def measure_numbers(self, gradients: Sequence[Tensor]) -> PendingReading:
+        """The largest, the mean and the smallest absolute value of all numbers. Zeros, which `measure_zeros` counts,
+        are no smallest value: among thousands of numbers there often is one."""
+        first = gradients[0].device
+        found = torch.stack([_range(gradient).to(first) for gradient in gradients]).double()
+        largest, total, smallest = found[:, 0].amax(), found[:, 1].sum(), found[:, 2].amin()
+        mean = total / max(1, sum(gradient.numel() for gradient in gradients))
+
+        def finish(numbers: np.ndarray) -> dict[str, float]:
+            names = (signals.GRADIENT_LARGEST, signals.GRADIENT_MEAN, signals.GRADIENT_SMALLEST)
+            read = {signal.name: number for signal, number in zip(names, numbers.tolist(), strict=True)}
+            if read[signals.GRADIENT_SMALLEST.name] == math.inf:  # nothing but zeros
+                del read[signals.GRADIENT_SMALLEST.name]
+            return read
+
+        return PendingReading((torch.stack([largest, mean, smallest]),), finish)
+
     def measure_noise_scale(self, small_batch: int, big_batch: int, norms: np.ndarray) -> dict[str, float]:
         """The batch size at which noise and signal of the gradient are equal, from the norms over a part of the batch
         and over all of it (McCandlish et al. 2018, appendix A). Both parts are averaged before they are divided."""
@@ -68,6 +86,14 @@ class GradientMonitor:
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.signal, self.noise = tensors["gradient/noise"].tolist()
+
+
+def _range(gradient: Tensor) -> Tensor:
+    """[largest, sum, smallest but for zeros] of the absolute values."""
+    sizes = (gradient.coalesce().values() if gradient.is_sparse else gradient).abs().float()
+    if not sizes.numel():
+        return sizes.new_tensor([0.0, 0.0, math.inf])
+    return torch.stack([sizes.amax(), sizes.sum(), sizes.where(sizes != 0, math.inf).amin()])
 
 
 def _zeros(gradient: Tensor) -> Tensor:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 from safelight.vocabulary import Signal
 
 MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are not finite names; it counts all
 MAX_PARTS = 32  # parts of a network; more are put together
+SMALL, FEW = 1024, 8  # numbers of a small tensor; small tensors that are not worth their own way
 BINS = 64  # of a histogram of weights
+REPLICATED = "DistributedDataParallel"
+PARALLEL = (REPLICATED, "DataParallel")
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # in names of parameters
 
 SumOverProcesses = Callable[[Tensor], Tensor]
@@ -96,11 +100,17 @@ def named_without_wrappers(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(bare(name), parameter) for name, parameter in model.named_parameters()]
 
 
+def is_of(model: nn.Module, *names: str) -> bool:
+    """Whether its class, or one that it is made of, has one of the names."""
+    return any(kind.__name__ in names for kind in type(model).__mro__)
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Without DDP, torch.compile and their like: their parameters are those of the module inside."""
+    """Without DDP, torch.compile and their like, or classes made of them: their parameters are those of the module
+    inside."""
     while True:
         inner = getattr(model, "_orig_mod", None)
-        if inner is None and type(model).__name__ in ("DistributedDataParallel", "DataParallel"):
+        if inner is None and is_of(model, *PARALLEL):
             inner = getattr(model, "module", None)
         if not isinstance(inner, nn.Module):
             return model
@@ -114,6 +124,32 @@ def norms_of(tensors: Sequence[Tensor]) -> Tensor:
     half = kinds <= {torch.float16, torch.bfloat16}  # would be summed up, and rounded, in half precision
     norms = torch._foreach_norm(dense, 2, torch.float32) if half else torch._foreach_norm(dense)
     return torch.stack([norm.to(norms[0].device, torch.float32) for norm in norms])
+
+
+class ReadNorms:
+    """Norms that are read and not used: of small tensors on the host in one piece, where a kernel for each costs more
+    than its numbers. The last digits may differ from those of `norms_of`."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Of tensors with so many numbers, in the same order every time."""
+        self._small = np.array([place for place, size in enumerate(sizes) if 0 < size <= SMALL], np.int64)
+        chosen = set(self._small.tolist())
+        self._large = [place for place in range(len(sizes)) if place not in chosen]
+        self._starts = np.cumsum([0, *(sizes[place] for place in self._small[:-1])])
+
+    def of(self, tensors: Sequence[Tensor]) -> Tensor:
+        """[tensors] in float32, on the device of the first."""
+        kinds = {(tensor.dtype, tensor.is_cpu, tensor.is_sparse) for tensor in tensors}
+        if len(self._small) < FEW or kinds != {(torch.float32, True, False)}:
+            return norms_of(tensors)
+        found = np.empty(len(tensors), np.float32)
+        numbers = _flatten_dense_tensors([tensors[place] for place in self._small]).numpy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers *= numbers
+            found[self._small] = np.sqrt(np.add.reduceat(numbers, self._starts))
+        if self._large:
+            found[self._large] = torch.stack(torch._foreach_norm([tensors[place] for place in self._large])).numpy()
+        return torch.from_numpy(found)
 
 
 def join_norms(norms: Tensor, sum_over_processes: SumOverProcesses | None) -> Tensor:

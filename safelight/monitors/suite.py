@@ -40,16 +40,19 @@ class Monitors:
         noise_binning: NoiseBinning | None,
         named_parameters: Sequence[tuple[str, nn.Parameter]] | None = None,
         sum_over_processes: SumOverProcesses | None = None,
+        *,
+        is_sharded: bool = False,
     ) -> None:
         """`noise_binning`: of times; None if the process is not known, and then there is no loss by noise level.
         `named_parameters`: what stands for the trained parameters of the model; with `sum_over_processes`, rows of
-        them."""
+        them. `is_sharded`: they are but pieces, and another process has the others."""
         named_parameters = trainable_parameters(model) if named_parameters is None else named_parameters
         self.parts = find_parts(named_parameters)
         self._loss = None if noise_binning is None else LossMonitor(noise_binning)
         self._recent = RecentLosses()
         self._gradients = GradientMonitor(self.parts, sum_over_processes)
         self._updates = UpdateMonitor(self.parts, [parameter for _, parameter in named_parameters], sum_over_processes)
+        self._reads_numbers = not is_sharded and sum_over_processes is None
         self._zeros: list[PendingReading] = []
 
     def set_noise_binning(self, noise_binning: NoiseBinning) -> None:
@@ -64,6 +67,8 @@ class Monitors:
         if self.reads_all_weights(step):
             self._updates.before()
             self._zeros = [self._gradients.measure_zeros(gradients)]
+            if self._reads_numbers:
+                self._zeros.append(self._gradients.measure_numbers(gradients))
 
     def after_update(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import ParameterBlocks, SumOverProcesses, join_norms, norms_of
+from safelight.monitors.modules import ParameterBlocks, ReadNorms, SumOverProcesses, join_norms
 from safelight.monitors.pieces import local_of
 from safelight.monitors.reading_buffer import PendingReading, Share
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
@@ -24,6 +24,7 @@ class UpdateMonitor:
     ) -> None:
         self._parts, self._parameters, self._sum_over_processes = parts, list(parameters), sum_over_processes
         self._before: list[Tensor] | None = None
+        self._norms = ReadNorms([weight.numel() for weight in self._weights()])
 
     @torch.no_grad()
     def before(self) -> None:
@@ -34,13 +35,13 @@ class UpdateMonitor:
         """`average`: the EMA weights, in the same order."""
         assert self._before is not None, "before() comes first"
         before, self._before = self._before, None
-        norms = [norms_of(before)]
+        norms = [self._norms.of(before)]
         weights = self._weights()
         torch._foreach_sub_(before, weights)
-        norms.append(norms_of(before))
+        norms.append(self._norms.of(before))
         if average is not None:
             near = [local_of(shadow).to(weight.device) for shadow, weight in zip(average, weights, strict=True)]
-            norms.append(norms_of(torch._foreach_sub(weights, near)))
+            norms.append(self._norms.of(torch._foreach_sub(weights, near)))
         joined = join_norms(torch.stack(norms), self._sum_over_processes)
         return PendingReading(joined.unbind(), self._read, Share("moves", also=("apart",)))
 

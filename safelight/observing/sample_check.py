@@ -19,18 +19,18 @@ from safelight.data.images import Images, hold_out
 from safelight.evaluate.appearance import MAX_REAL_IMAGES, RealAppearance
 from safelight.evaluate.features import extract, load_extractor
 from safelight.evaluate.kernel import KernelDistance, fit_kernel_reference, kernel_distance
-from safelight.evaluate.networks.lite0 import side_for
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.real import choose, real_features, real_pixels
 from safelight.observing.recorder import Recorder
+from safelight.observing.sample_judge import guess_seconds
 from safelight.probes.probe_runner import with_check_prefix
 from safelight.yardstick.denoisers import ClosedFormDenoisers
 
 MAX_TIME_SHARE, MAX_SECONDS = 0.1, 4.0  # what a short evaluation may take: of the training time, and in any case
 REFERENCES = 256  # real images of a short evaluation
 MIN_SAMPLES = 16  # samples of one: fewer say nothing
-# Seconds to load the network, and of an image of 32 px in it, on one busy core
-LOADING_SECONDS, IMAGE_SECONDS = 2.0, 0.003
+SHORTER = (32, 64)  # samples and real images, where all of them would take too long
+ANNOUNCED_SECONDS = 5.0
 LOOKS = {
     "contrast": checks.SAMPLES_CONTRAST,
     "apart": checks.SAMPLES_APART,
@@ -71,19 +71,31 @@ class SampleCheck:
         ids, _ = hold_out(self.images, self.config.data.held_out)
         return choose(np.arange(len(self.images)) if ids is None else ids, most)
 
-    def evaluate_shortly(self, samples: Tensor, *, after: int, trained: float, least: float = MAX_SECONDS) -> float:
+    def evaluate_shortly(
+        self, samples: Tensor, *, after: int, trained: float, least: float = MAX_SECONDS, always: bool = False
+    ) -> float:
         """The samples of the last picture against a few real images and as many Gaussian ones, by the kernel distance,
         which few samples do not bias. `trained`: seconds of training, `least`: those that it may take in any case.
-        Returns its own, 0 where it would take too long.
+        `always`: also where it takes longer, with few images; what it will take is said before. Returns its own
+        seconds, 0 where it would take too long.
         """
         config = self.config
         if config.evaluate.every == 0 or len(samples) < MIN_SAMPLES:
             return 0.0
-        if self._guess(2 * len(samples) + REFERENCES) > max(least, MAX_TIME_SHARE * trained):
+        references, most = REFERENCES, max(least, MAX_TIME_SHARE * trained)
+        if (guess := self._guess(len(samples), references)) > most:
+            samples, references = samples[: SHORTER[0]], SHORTER[1]
+            guess = self._guess(len(samples), references)
+        if guess > most and not always:
             return 0.0
+        if guess > ANNOUNCED_SECONDS:
+            self.say(
+                f"Step {after:,}: comparing {len(samples)} samples with real images, which takes about {guess:.0f} s. "
+                "For none: --evaluate-every 0"
+            )
         begun, side = time.perf_counter(), config.data.image_size
         extractor = load_extractor(config.evaluate.features, image_size=side, say=self.say)
-        rows, cache = self._rows(REFERENCES), cache_root(config.data, lambda _: None)
+        rows, cache = self._rows(references), cache_root(config.data, lambda _: None)
         real = fit_kernel_reference(real_features(self.images, rows, extractor, side=side, cache=cache))
         gaussian = self.denoisers.linear.draw(len(samples), config.train.seed)
         own, blind = (kernel_distance(extract(extractor, quantise(each)), real) for each in (samples, gaussian))
@@ -100,9 +112,9 @@ class SampleCheck:
         )
         return seconds
 
-    def _guess(self, images: int) -> float:
+    def _guess(self, samples: int, references: int) -> float:
         """Seconds."""
-        return LOADING_SECONDS + IMAGE_SECONDS * images * side_for(self.config.data.image_size) ** 2 / 32**2
+        return guess_seconds(2 * samples + min(references, len(self.images)), self.config.data.image_size)
 
 
 def _to_json(distance: KernelDistance) -> dict[str, dict[str, float]]:

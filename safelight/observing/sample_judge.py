@@ -20,6 +20,7 @@ from safelight.data.cache import cache_root
 from safelight.data.images import Images
 from safelight.evaluate.examination import Examination, axes_of, examine, measure_distances, prepare_real
 from safelight.evaluate.features import Extractor, extract, load_extractor
+from safelight.evaluate.networks.lite0 import side_for
 from safelight.evaluate.networks.pixels import quantise
 from safelight.evaluate.significance import Verdict, compare, compare_kernel
 from safelight.evaluate.thumbnails import draw_closest, find_copies
@@ -31,6 +32,8 @@ from safelight.yardstick.denoisers import ClosedFormDenoisers
 USUAL_EVALUATIONS = 4  # evaluations of a run that does not say how many
 FIRST_GUESS = 2.0  # seconds that an evaluation takes beyond drawing its samples, before there was one
 MAX_SEARCHED_IMAGES = 20_000  # training images that copies are looked for among
+# Seconds to load the network, and of an image of 32 px in it, on one busy core
+LOADING_SECONDS, IMAGE_SECONDS = 2.0, 0.003
 FORWARD = 1 / 3  # of the time of a training step
 COMPARED_FACTS = ("better", "p", "difference", "error", "paired_gain")  # with the best so far, in the record
 SIGNALS = {
@@ -53,24 +56,35 @@ class Budget:
     def __init__(self, config: Config, spent: float) -> None:
         self._bounded, self._share = config.evaluate.every is None, config.evaluate.budget
         self._last = config.train.steps
-        self.spent, self._cost = spent, None
+        self.spent = spent
+        self.cost: float | None = None
+        """Seconds of one, as the last one took."""
 
     def allows(self, step: int, *, guess: float, total: float) -> bool:
         """`guess`: seconds of the first one; `total`: those of the whole training. One is kept back for the end."""
         if not self._bounded:
             return True
-        cost = self._cost if self._cost is not None else guess
+        cost = self.cost if self.cost is not None else guess
         ahead = 1 if step == self._last else 2
         return self.spent + ahead * cost <= self._share * total
 
     def book(self, seconds: float, *, once: float = 0.0) -> None:
         """`once`: of these seconds, what will not be needed again."""
         self.spent += seconds
-        self._cost = seconds - once
+        self.cost = seconds - once
+
+    def at_most(self, seconds: float, *, total: float) -> float:
+        """What is spent of so many seconds."""
+        return min(seconds, max(0.0, self._share * total - self.spent)) if self._bounded else seconds
 
     def share_of(self, trained: float) -> float:
         """What evaluations took of all the time, with so many seconds of training."""
         return self.spent / (self.spent + trained)
+
+
+def guess_seconds(images: int, side: int) -> float:
+    """To load the network of the features and show it so many images of this size."""
+    return LOADING_SECONDS + IMAGE_SECONDS * images * side_for(side) ** 2 / 32**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,12 @@ class SampleJudge:
     @property
     def has_best(self) -> bool:
         return self._best is not None
+
+    def opening_seconds(self) -> float:
+        """A guess of what `open` and the features of the samples take."""
+        config = self._config
+        count = min(config.evaluate.references, len(self._images))
+        return guess_seconds(count + 2 * config.evaluate.samples, config.data.image_size) * (not self._opened)
 
     def open(self) -> float:
         """Loads the network and looks at the real images, once; afterwards their features are on disk. Seconds."""

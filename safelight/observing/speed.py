@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 MEMORY = 0.95  # per step
@@ -17,6 +17,7 @@ class Speedometer:
         """`before`: seconds that were trained before a resume; `elapsed`: all that had passed until then."""
         self._waited = self._worked = self._weight = 0.0
         self.seconds = 0.0  # since the start or resume
+        self.beside: list[Callable[[int], float]] = []  # after a step: seconds that pictures and the like will take
         self._before, self._elapsed, self._begun = before, elapsed, time.perf_counter()
 
     @property

@@ -24,6 +24,11 @@ KINDS = {"samples": "step", "denoising": "denoising", "raw_and_averaged": "raw_a
 TIMELAPSE = "timelapse.gif"
 
 
+def after(steps: Set[int], step: int) -> int:
+    """How many of the steps come after this one."""
+    return steps.count_after(step) if isinstance(steps, RegularSteps) else sum(each > step for each in steps)
+
+
 class RegularSteps(Set[int]):
     """Every so many steps and the last one; holds none of them, however many they are."""
 
@@ -37,6 +42,12 @@ class RegularSteps(Set[int]):
         yield from self._regular
         if self._last not in self._regular:
             yield self._last
+
+    def count_after(self, step: int) -> int:
+        if step >= self._last:
+            return 0
+        done = min(len(self._regular), step // self._regular.step)
+        return len(self) - done
 
     def __len__(self) -> int:
         return len(self._regular) + (self._last not in self._regular)

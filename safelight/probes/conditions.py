@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.monitors.pieces import local_of
-from safelight.probes.forward_pass import Call, ForwardPass
+from safelight.probes.forward_pass import Call, ForwardPass, Repeats, of_others
 from safelight.probes.update import StateBefore
 
 COMPARED_SAMPLES = 64  # samples whose conditions are exchanged
@@ -38,7 +38,7 @@ def measure_conditions(call: Call | None) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def exchange_conditions(model: nn.Module, before: StateBefore, micro_batch: ForwardPass) -> dict[str, float]:
+def exchange_conditions(repeats: Repeats, before: StateBefore, micro_batch: ForwardPass) -> dict[str, float]:
     """How much the answer changes when all conditions are those of other samples; and how much worse it is then, where
     the target is known. With the weights from before the update, which has seen these samples."""
     call = micro_batch.call
@@ -48,8 +48,11 @@ def exchange_conditions(model: nn.Module, before: StateBefore, micro_batch: Forw
     differ = _differ(call)
     if differ is None or int(differ.sum()) < MIN_SAMPLES:
         return {}
-    plain = call.again(model, before.weights).float()
-    changed = call.with_conditions(_of_others).again(model, before.weights).float()
+    plain = repeats.answer_before(call, before.weights).float()
+    if len(call.conditions) == 1 and call.conditions[0] is call.labels:
+        changed = repeats.answer_to_other_labels(call, before.weights).float()
+    else:
+        changed = repeats.answer(call.with_conditions(of_others), before.weights).float()
     if not bool(plain.isfinite().all()) or not bool(plain.any()):
         return {}
     apart = (changed[differ] - plain[differ]).norm() / plain[differ].norm().clamp(min=TINY)
@@ -86,14 +89,10 @@ def has_null_gradient(model: nn.Module, call: Call | None) -> bool:
     return any(bool(gradient[row].any()) for row in rows)
 
 
-def _of_others(values: Tensor) -> Tensor:
-    return values.roll(max(1, len(values) // 2), 0)
-
-
 def _differ(call: Call) -> Tensor | None:
     """[samples] whether any condition of the sample becomes another; None without conditions."""
     found = call.conditions
     if not found:
         return None
-    changes = [(each != _of_others(each)).reshape(len(each), -1).any(1).cpu() for each in found]
+    changes = [(each != of_others(each)).reshape(len(each), -1).any(1).cpu() for each in found]
     return torch.stack(changes).any(0)

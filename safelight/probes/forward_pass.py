@@ -31,6 +31,8 @@ TIMES = (
     "noise_level",
     "noise_levels",
 )
+BACKWARD = 2.0  # forward passes that a backward pass costs
+STEP = 1 + BACKWARD
 NARROW_TIME_RANGE = 10.0  # between the first and the last time: a sinusoidal embedding is made for 1,000
 LABELS = ("class_labels", "labels", "label", "y", "classes", "class_cond", "c", "cond")
 
@@ -287,3 +289,43 @@ class ForwardPass:
     @property
     def answer(self) -> Tensor | None:
         return self.pred if self.pred is not None or self.call is None else self.call.output
+
+
+class Repeats:
+    """Of one step: probes share the answers that several of them need."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.passes = 0.0
+        """Forward passes of a single sample."""
+        self._answers: dict[tuple[str, int], Tensor] = {}
+
+    def answer(self, call: Call, weights: Mapping[str, Tensor]) -> Tensor:
+        self.passes += 0 if call.x is None else len(call.x)
+        return call.again(self.model, weights)
+
+    def book_backward(self, call: Call) -> None:
+        self.passes += 0 if call.x is None else BACKWARD * len(call.x)
+
+    @torch.no_grad()
+    def answer_before(self, call: Call, weights: Mapping[str, Tensor]) -> Tensor:
+        """To the first samples of the step's call, by the weights from before the update."""
+        return self._once("as it was", call, lambda: self.answer(call, weights))
+
+    @torch.no_grad()
+    def answer_to_other_labels(self, call: Call, weights: Mapping[str, Tensor]) -> Tensor:
+        """The same where each sample has the label of another."""
+        assert call.labels is not None
+        changed = call.with_changes(labels=of_others(call.labels))
+        return self._once("labels", call, lambda: self.answer(changed, weights))
+
+    def _once(self, kind: str, call: Call, make: Callable[[], Tensor]) -> Tensor:
+        key = kind, 0 if call.x is None else len(call.x)
+        if key not in self._answers:
+            self._answers[key] = make()
+        return self._answers[key]
+
+
+def of_others(values: Tensor) -> Tensor:
+    """The rows of other samples."""
+    return values.roll(max(1, len(values) // 2), 0)

@@ -19,7 +19,7 @@ from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.mixtures import MixtureProbe
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 from safelight.probes.preconditioning import Preconditioning
-from safelight.probes.probe_schedule import REPLAYED_FIRST, ProbeSchedule
+from safelight.probes.probe_schedule import REPLAYED_FIRST, SHARE, ProbeSchedule
 from safelight.probes.runner.averages import AverageProbe
 from safelight.probes.runner.copies import CopyProbe
 from safelight.probes.runner.guard import ProbeGuard
@@ -46,16 +46,20 @@ class ProbeRunner:
         after_preflight: bool = False,
         alone: bool = True,
         from_step: int = 0,
+        share: float = SHARE,
+        replayed: Sequence[Mapping[str, float]] = (),
     ) -> None:
         """`after_preflight`: a preflight has checked the network and the sampler. `alone`: no other process contributes
-        to the gradient, so that it can be computed again. `from_step`: updates that were made before."""
+        to the gradient, so that it can be computed again. `from_step`: updates that were made before. `share`: of the
+        steps' time, for replays and searches. `replayed`: what a preflight that made these very steps has measured on
+        copies, one for each of them."""
         self.subject, self.declared, self._alone = subject, declared, alone
         self._after_preflight, self._from_step = after_preflight, from_step
         self._guard = ProbeGuard(say)
         self._start, self._copies = StartProbe(subject, self._guard), CopyProbe(subject, self._guard)
         self._frozen = FrozenWeights(subject.model)
         self._named = trainable_parameters(subject.model)
-        self._schedule = ProbeSchedule()
+        self._schedule, self._replayed = ProbeSchedule(share, done=len(replayed)), replayed
         self._has_all_tensors = False  # the loop passes what a call would show
         self._hooks = CallHooks(
             subject.model, self._named, self._needs_call, lambda: self._schedule.due.thorough, self._is_replayed
@@ -251,6 +255,8 @@ class ProbeRunner:
             self._hooks.paused = False
         if readings:
             pieces.append(PendingReading((), lambda: with_check_prefix(readings)))
+        if (made := self._schedule.updates) < len(self._replayed):
+            pieces.append(PendingReading((), lambda: self._replayed[made]))
         self._schedule.advance()
         for on_host in self._on_host:
             self._schedule.check_for_alarm(on_host)
@@ -314,10 +320,13 @@ class ProbeRunner:
         self, passes: Sequence[ForwardPass], before: StateBefore, previous: Mapping[str, Tensor | None] | None
     ) -> dict[str, float]:
         readings = self._copies.measure_update(before)
-        if self._is_replayed():
+        is_replayed, is_searched = self._is_replayed(), self._is_searched()
+        if is_replayed:
             readings |= self._copies.replay(before, passes, previous, self._gradient_norm)
-        if self._is_searched():
+            self._schedule.book("replay", self._copies.cost_in_steps(passes))
+        if is_searched:
             readings |= self._copies.search(before, passes[-1])
+            self._schedule.book("search", self._copies.cost_in_steps(passes))
         return readings
 
     def _measure_first_batch(self, micro_batch: ForwardPass, old: Mapping[str, Tensor]) -> dict[str, float]:

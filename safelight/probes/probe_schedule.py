@@ -24,6 +24,9 @@ ODD_DISTANCE = math.log(2.0)  # from the usual: worth a check
 BEYOND_FACTOR = 1.25  # times the farthest that numbers have strayed from the usual so far
 FIRST_LOOK, LOOK_SHARE = 16, 0.01  # updates; of the training time
 RIPE = 16  # readings until the usual is known
+# What replays and searches may cost, in steps of the loop: so many in any case, and a share of all steps beside them
+ALLOWANCE, SHARE = 18.0, 0.03
+ALWAYS = 16  # the last update at which they are made whatever they cost
 
 
 class Due(NamedTuple):
@@ -50,7 +53,7 @@ def due_at(n: int, alarmed: bool = False) -> Due:
         noising=n < IDENTITIES or now_and_then,
         ema=n < REPLAYED_FIRST or now_and_then,
         replay=n < REPLAYED_FIRST or (n >= CLOSE_STEP and math.log2(n) % 3 == 0) or alarmed,
-        search=n in (1, 4, 16) or n % 1024 == 1023 or (n >= 32 and 0 in (math.log2(n) % 1, math.log2(n / 3) % 1)),
+        search=n in (1, 4, 16, 32) or n % 1024 == 1023 or (n >= 64 and 0 in (math.log2(n) % 1, math.log2(n / 3) % 1)),
     )
 
 
@@ -58,8 +61,13 @@ class ProbeSchedule:
     """Counts updates and measures nothing. Depends only on what was measured, so that a repeated run is checked in the
     same way."""
 
-    def __init__(self) -> None:
-        self.updates = 0
+    def __init__(self, share: float = SHARE, *, done: int = 0) -> None:
+        """`share`: of the steps' time, that replays and searches may take beside the allowance. `done`: the first
+        updates whose replays and searches were made elsewhere."""
+        self.updates, self._share, self._done = 0, share, done
+        self.spent = 0.0  # on replays and searches, in steps
+        self._last: dict[str, float] = {}  # what each of them cost the last time
+        self._known: tuple[tuple[int, bool], Due] | None = None
         self._alarm_steps, self._quiet_until, self._patience = 0, 0, PATIENCE
         self._usual: dict[str, float] = {}
         self._strayed: dict[str, float] = {}
@@ -67,7 +75,28 @@ class ProbeSchedule:
 
     @property
     def due(self) -> Due:
-        return due_at(self.updates, self._alarm_steps > 0)
+        """The same throughout a step, whatever it books; asked for many times in it."""
+        place = self.updates, self._alarm_steps > 0
+        if self._known is None or self._known[0] != place:
+            self._known = place, self._due()
+        return self._known[1]
+
+    def _due(self) -> Due:
+        due = due_at(self.updates, self._alarm_steps > 0)
+        if self.updates < self._done:
+            return due._replace(replay=False, search=False)
+        if not (due.replay or due.search) or self.updates <= ALWAYS:
+            return due
+        # An alarm is looked into at once, and what it cost is missing afterwards: there are ever fewer of them.
+        left = ALLOWANCE + self._share * self.updates - self.spent
+        replay = due.replay and (self._alarm_steps > 0 or self._last.get("replay", 0.0) <= left)
+        left -= self._last.get("replay", 0.0) * replay
+        return due._replace(replay=replay, search=due.search and self._last.get("search", 0.0) <= left)
+
+    def book(self, kind: str, steps: float) -> None:
+        """What a replay or a search has cost, counted in steps of the loop and not by a clock."""
+        self._last[kind] = steps
+        self.spent += steps
 
     @property
     def is_quiet(self) -> bool:

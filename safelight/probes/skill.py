@@ -20,7 +20,7 @@ from safelight.keys import derive_seed
 from safelight.monitors.modules import trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_template import CallTemplate, Key, NotMeasurable
-from safelight.probes.dataset import SeenImages, SeenInputs
+from safelight.probes.dataset import SeenImages, SeenInputs, as_pictures, is_same_scale, mean_and_deviation
 from safelight.probes.forward_pass import Call, Declared, ForwardPass
 from safelight.probes.noising import measure_noising
 from safelight.probes.preconditioning import Preconditioning
@@ -28,16 +28,12 @@ from safelight.probes.probe_schedule import LookSchedule
 from safelight.probes.random_state import kept_random_state
 from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
-from safelight.yardstick.linear import MIN_IMAGES_PER_NUMBER
+from safelight.yardstick.held_out import HeldOutSamples, hold_out
 from safelight.yardstick.skill import Yardstick
 
 MAX_COLLECTING_UPDATES = 64  # updates after which the images that were seen have to be enough
 MIN_IMAGES = 32  # images
 FORWARD_COST = 1 / 3  # of a step that also has a backward pass
-# Between a whole set and what 16 steps of 4 or 16 of its images show (digits, patches of photographs): means up to 0.33
-# deviations apart and deviations up to 1.19 times as large by x0, 0.69 and 1.48 by noisy inputs. Where the loop has the
-# same images in [0, 1] instead of [-1, 1]: at least 1.4 and 1.55.
-MEAN_APART, DEVIATION_RATIO = 1.0, 1.5
 
 
 class SkillSubject(NamedTuple):
@@ -49,6 +45,15 @@ class SkillSubject(NamedTuple):
     images: Callable[[], np.ndarray | None]
     """Images of the dataset that was given, once."""
     is_compiled: bool = False
+    held_out: HeldOutImages | None = None
+
+
+class HeldOutImages(NamedTuple):
+    """Images that the loop does not train on."""
+
+    images: Callable[[], np.ndarray | None]
+    report: Callable[[str], None]
+    """Gets the reason why they are not used."""
 
 
 class Prepared(NamedTuple):
@@ -57,6 +62,7 @@ class Prepared(NamedTuple):
     samples: FixedSamples
     extras: Mapping[Key, Tensor]
     yardstick: Yardstick
+    held_out: HeldOutSamples | None
 
 
 class SkillProbe:
@@ -129,7 +135,7 @@ class SkillProbe:
                 self._is_on, self._seen = False, SeenImages()
             return {}
         batch_size = SIZE if self._template is None else self._template.batch_size
-        networks = 1 if self._subject.ema is None else 2
+        networks = (1 if self._subject.ema is None else 2) * (1 if self._subject.held_out is None else 2)
         if not self._looks.is_due(self._updates, FORWARD_COST * networks * SIZE / batch_size):
             return {}
         return self._look(is_last=False)
@@ -204,17 +210,16 @@ class SkillProbe:
 
     def _other_scale(self, images: Tensor) -> str:
         """Against what the model was shown; in words where they differ."""
-        mean, deviation = _mean_and_deviation(images)
+        mean, deviation = mean_and_deviation(images)
         has_images = len(self._seen) > 0
-        wanted, width = _mean_and_deviation(self._seen.images()) if has_images else self._inputs.mean_and_deviation()
-        ratio = deviation / max(width, 1e-12)
-        if abs(mean - wanted) <= MEAN_APART * width and 1 / DEVIATION_RATIO <= ratio <= DEVIATION_RATIO:
+        wanted, width = mean_and_deviation(self._seen.images()) if has_images else self._inputs.mean_and_deviation()
+        if is_same_scale(mean, deviation, wanted, width):
             return ""
         numbers = f"mean {mean:.2g}, deviation {deviation:.2g}; {wanted:.2g} and {width:.2g}"
         return f"data has another scale than {'x0' if has_images else 'what the model is shown'} ({numbers})"
 
     def _measure_yardstick(self, images: Tensor, extras: Mapping[Key, Tensor]) -> Prepared:
-        images = _as_pictures(images)
+        images = as_pictures(images)
         if len(images) < MIN_IMAGES:
             raise NotMeasurable(f"there are fewer than {MIN_IMAGES} images, or they are too large")
         declared = self._declared
@@ -228,7 +233,29 @@ class SkillProbe:
         # Of a dataset evenly, for it may be sorted; of a loop the first, whose labels are known.
         chosen = torch.arange(count) if extras else torch.linspace(0, len(images) - 1, count).round().long()
         samples = draw_samples(derive_seed(0, "probe"), objective, images[chosen], density)
-        return Prepared(samples, extras, samples.compare(ClosedFormDenoisers(images.split(AT_ONCE))))
+        denoisers = ClosedFormDenoisers(images.split(AT_ONCE))
+        yardstick = samples.compare(denoisers)
+        return Prepared(samples, extras, yardstick, self._hold_out(images, samples, denoisers))
+
+    def _hold_out(self, images: Tensor, samples: FixedSamples, denoisers: ClosedFormDenoisers) -> HeldOutSamples | None:
+        """None where there are no held-out images, or they are not as those that the loop trains on."""
+        given, template = self._subject.held_out, self._template
+        if given is None or template is None:
+            return None
+        taken = given.images()
+        reason = "it is no tensor, array or Dataset of images" if taken is None else _unfit(taken, template, "held_out")
+        if taken is None or reason:
+            given.report(reason)
+            return None
+        held_out = as_pictures(torch.from_numpy(taken).float())
+        (mean, deviation), (wanted, width) = mean_and_deviation(held_out), mean_and_deviation(images)
+        if not is_same_scale(mean, deviation, wanted, width):
+            given.report(
+                f"its mean is {mean:.2g} and its deviation {deviation:.2g}; those of the training images are "
+                f"{wanted:.2g} and {width:.2g}"
+            )
+            return None
+        return hold_out(held_out, samples, denoisers)
 
     # --- measuring ------------------------------------------------------------------------------------------------
 
@@ -251,24 +278,38 @@ class SkillProbe:
         averages = None if self._subject.ema is None else self._subject.ema()
         stance = torch.compiler.set_stance("force_eager") if self._subject.is_compiled else nullcontext()
         with kept_random_state(template.device), evaluation_mode(model), stance:
-            raw, ema = self._losses(prepared, weights), None
+            averaged = None
             if averages is not None:
                 named = zip(trainable_parameters(model), averages, strict=True)
-                ema = self._losses(prepared, weights | {name: each.to(own) for (name, own), each in named})
-        # What else the model is given, such as labels, the exact denoiser does not know: for it there is no floor.
-        return prepared.samples.skills(prepared.yardstick, raw, ema, has_floor=not prepared.extras)
+                averaged = weights | {name: each.to(own) for (name, own), each in named}
+            fixed = self._losses_of_both(prepared.samples, prepared.extras, weights, averaged)
+            # What else the model is given, such as labels, the exact denoiser does not know: it is no floor then.
+            found = prepared.samples.skills(prepared.yardstick, *fixed, has_floor=not prepared.extras)
+            if (held_out := prepared.held_out) is not None:
+                found |= held_out.measure(fixed, self._losses_of_both(held_out.samples, {}, weights, averaged))
+        return found
 
-    def _losses(self, prepared: Prepared, weights: Mapping[str, Tensor]) -> Tensor:
+    def _losses_of_both(
+        self,
+        samples: FixedSamples,
+        extras: Mapping[Key, Tensor],
+        weights: Mapping[str, Tensor],
+        averaged: Mapping[str, Tensor] | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Of the raw weights and of the EMA, if there is one."""
+        raw = self._losses(samples, extras, weights)
+        return raw, None if averaged is None else self._losses(samples, extras, averaged)
+
+    def _losses(self, samples: FixedSamples, extras: Mapping[Key, Tensor], weights: Mapping[str, Tensor]) -> Tensor:
         """In batches as large as those of the loop, so that there is memory for them."""
-        template, samples = self._template, prepared.samples
+        template = self._template
         assert template is not None
         torch.default_generator.manual_seed(0)  # of networks that are random in evaluation too
         noised, answers = samples.noised(), list[Tensor]()
         shown, told = samples.objective.input(noised)
         for start in range(0, len(samples), template.batch_size):
             rows = slice(start, start + template.batch_size)
-            extras = {key: values[rows] for key, values in prepared.extras.items()}
-            call = template.fill(shown[rows], told[rows], extras)
+            call = template.fill(shown[rows], told[rows], {key: values[rows] for key, values in extras.items()})
             answer = call.again(self._subject.model, weights)
             if tuple(answer.shape[1:]) != template.shape:
                 raise NotMeasurable(f"the model returns {tuple(answer.shape[1:])} for {template.shape}")
@@ -339,31 +380,15 @@ def _relative(given: Tensor, own: Tensor) -> Tensor:
     return (given - own).norm() / own.norm().clamp(min=1e-12)
 
 
-def _unfit(images: np.ndarray | None, template: CallTemplate) -> str:
+def _unfit(images: np.ndarray | None, template: CallTemplate, what: str = "data") -> str:
     """Why images of a dataset cannot be shown to the model; nothing where they can."""
     if images is None:
         return "neither data nor x0 was passed as the model is shown it"
     if template.extras:
-        return f"the model is called with more for each sample ({template.names()}): pass x0 to watch.step"
+        more = f"the model is called with more for each sample ({template.names()})"
+        return f"{more}: pass x0 to watch.step" if what == "data" else more
     if tuple(images.shape[1:]) != template.shape:
-        return f"an image of data has the shape {tuple(images.shape[1:])}, the model is called with {template.shape}"
+        return f"an image of {what} has the shape {tuple(images.shape[1:])}, the model is called with {template.shape}"
     if not np.issubdtype(images.dtype, np.floating):
-        return f"data are {images.dtype} numbers and not images as the model is shown them"
-    return "" if np.isfinite(images).all() else "data are not finite"
-
-
-def _as_pictures(images: Tensor) -> Tensor:
-    """[n, channels, height, width], also of vectors and of images without channels."""
-    if images.dim() == 4:
-        return images
-    if images.dim() == 3:
-        return images[:, None]
-    if images.dim() != 2:
-        raise NotMeasurable(f"samples of {images.dim() - 1} dimensions are not measured")
-    if len(images) < MIN_IMAGES_PER_NUMBER * images.shape[1]:
-        raise NotMeasurable(f"{len(images)} vectors of {images.shape[1]} numbers are too few for their covariance")
-    return images[:, :, None, None]
-
-
-def _mean_and_deviation(images: Tensor) -> tuple[float, float]:
-    return float(images.mean()), float(images.std())
+        return f"{what} has {images.dtype} numbers and not images as the model is shown them"
+    return "" if np.isfinite(images).all() else f"{what} is not finite"

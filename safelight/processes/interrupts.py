@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -15,11 +16,25 @@ STOP_SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1") if hasattr(signal, name)
 )
 ALWAYS = (signal.SIGINT, signal.SIGTERM)
+LAUNCHER_GRACE = 30.0  # seconds from torchrun's SIGTERM to its SIGKILL, unless it was given others
 ECHO = 5.0  # seconds in which a launcher forwards a stop signal that all processes got anyway
 
 
 def exit_code_of(os_signal: int) -> int:
     return 128 + os_signal if os_signal == signal.SIGINT else PREEMPTED
+
+
+def seconds_of_grace(grace: float | None) -> float:
+    """From a stop signal to the kill. `grace`: as the settings have it; unset: that of torchrun, if it is there, which
+    does not pass on its flag `--shutdown-timeout`."""
+    if grace is not None:
+        return grace
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return math.inf
+    try:
+        return float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", LAUNCHER_GRACE))
+    except ValueError:
+        return LAUNCHER_GRACE
 
 
 def _is_ignored(os_signal: int) -> bool:
@@ -44,6 +59,13 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+
+    def kill_moment(self, number: int, grace: float | None) -> float:
+        """When this process is killed (time.monotonic), after one of the processes received this signal. `grace`: as
+        the settings have it."""
+        if number == signal.SIGINT and "TORCHELASTIC_RUN_ID" not in os.environ:
+            return math.inf  # a person, who waits
+        return (self._came if self.os_signal else time.monotonic()) + seconds_of_grace(grace)
 
     def _handle(self, os_signal: int, _: FrameType | None) -> None:
         if self.os_signal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -27,10 +27,12 @@ from safelight.processes.reduction import make_reduction
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.fixed_set import FixedSet
 from safelight.training.network import apply_gradient_checkpointing, build_model, place_model
-from safelight.training.runtime import Runtime
+from safelight.training.runtime import Runtime, has_native_bf16
 from safelight.training.state import State, make_state
-from safelight.training.step import Stepper
+from safelight.training.step import Stepper, times_as_fast
 
+Choice = Literal["fp32", "bf16"]
+WORTH_HALF = 1.15  # times as fast as fp32: less is not worth other bytes and less precision
 GPU_WORKERS = 2  # threads that prepare batches while the device works
 
 
@@ -121,6 +123,7 @@ def build(
     train_ids, held_out_ids = hold_out(images, config.data.held_out)
     batches = make_batches(config, images, train_ids)
     config = _with_micro_batches(Stepper(config, runtime, objective, state, network), batches, say)
+    config = _with_precision(Stepper(config, runtime, objective, state, network), batches, say)
     state.note_origin(config, images.fingerprint)
     check_micro_batches(config.train.batch_size, int(config.train.accumulate), runtime.group.size)
     fixed_set = FixedSet(config, images, train_ids, objective, runtime)
@@ -195,6 +198,36 @@ def _with_micro_batches(stepper: Stepper, batches: Batches, say: Callable[[str],
     if found > 1:
         say(f"A batch of {share} does not fit into memory; it is trained as {found} micro-batches of {share // found}.")
     return accumulating(found)
+
+
+def _with_precision(stepper: Stepper, batches: Batches, say: Callable[[str], None]) -> Config:
+    """Resolves `precision: auto`: on a GPU bf16 where it has it, on a CPU by timed passes of one micro-batch. What is
+    chosen stays in the config: the bytes of the run depend on it, and a clock must not decide twice."""
+    config, runtime = stepper.config, stepper.runtime
+    if config.train.precision != "auto":
+        return config
+
+    def computing(precision: Choice) -> Config:
+        return replace(config, train=replace(config.train, precision=precision))
+
+    def choose() -> Choice:
+        if not has_native_bf16(runtime.device) or stepper.state.weights.shard is not None:
+            return "fp32"
+        if runtime.device.type != "cpu":
+            return "bf16"
+        whole, half = (
+            Stepper(computing(each), runtime, stepper.objective, stepper.state, stepper.network)
+            for each in ("fp32", "bf16")
+        )
+        idle = replace(config, data=replace(config.data, workers=0))
+        inputs = BatchLoader(idle, batches, processes=runtime.group.size).prepare(0)[:1]
+        factor = times_as_fast(whole, half, inputs)
+        say(f"Precision: bf16 is {factor:.2f} times as fast as fp32 here; from {WORTH_HALF:g} on it is used.")
+        return "bf16" if factor >= WORTH_HALF else "fp32"
+
+    chosen = computing(runtime.group.broadcast(choose))
+    say(f"Precision: {chosen.train.precision} (train.precision was auto).")
+    return chosen
 
 
 def out_of_memory(config: Config) -> OutOfMemory:

@@ -87,7 +87,7 @@ class EmaWeights:
         return self.tensors(name if name in self.shadows else MAIN_EMA)
 
     @torch.no_grad()
-    def load(self, ema_name: str, tensors: dict[str, Tensor]) -> None:
+    def load(self, ema_name: str, tensors: Mapping[str, Tensor]) -> None:
         for name, shadow in zip(self.names, self.shadows[ema_name], strict=True):
             shadow.copy_(tensors[name])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -12,14 +12,16 @@ from safelight.checkpoints.loading import load_ema
 from safelight.config import Config
 from safelight.config.epochs import every_in_steps
 from safelight.diagnosis.goal import find_goal
-from safelight.errors import CheckpointError
+from safelight.errors import CheckpointError, ProcessLost
 from safelight.evaluate.examination import examine
 from safelight.generate import generate
 from safelight.keys import derive_seed
+from safelight.observing.sample_check import ANNOUNCED_SECONDS
 from safelight.observing.sample_judge import FIRST_GUESS, FORWARD, USUAL_EVALUATIONS, Budget, SampleJudge
-from safelight.observing.stage_pictures import planned_steps
+from safelight.observing.stage_pictures import after, planned_steps
+from safelight.processes.shared_rows import share_rows
 from safelight.record.history import open_history
-from safelight.training.previews import Drawn, draw_together, preview_request
+from safelight.training.previews import Drawn, preview_request
 from safelight.training.step_reader import TrainingSession
 
 
@@ -28,6 +30,14 @@ def evaluation_steps(config: Config) -> Set[int]:
     pictures are."""
     every = every_in_steps(config.evaluate.every)
     return set() if every == 0 else planned_steps(config.train.steps, every, USUAL_EVALUATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Redrawn:
+    """Samples of a checkpoint, and how long they took."""
+
+    samples: Tensor
+    seconds: float
 
 
 class Evaluator:
@@ -40,8 +50,9 @@ class Evaluator:
         self._record, self._folder, self._say = session.record, session.folder, session.screen.say
         self._budget = Budget(setup.config, setup.state.counters.evaluation_seconds)
         self._judge = SampleJudge(setup.config, setup.images, setup.fixed_set.denoisers, self._device, self._say)
+        self._evaluations = evaluation_steps(setup.config)
         self._skip_reported = False
-        self._recalled: Tensor | None = None  # samples
+        self._recalled: Redrawn | None = None
 
     def may_evaluate(self) -> bool:
         """Whether the budget allows it. That a run is too short for it is reported once."""
@@ -65,12 +76,34 @@ class Evaluator:
         image = trained / step / config.train.batch_size * FORWARD
         return config.evaluate.samples * config.sample.steps * image + FIRST_GUESS
 
+    def price(self) -> float:
+        """Seconds that the next evaluation takes, as far as that is known: drawing samples, and comparing them."""
+        trained = self._session.seconds()[0]
+        cost = self._budget.cost
+        return self._guess(trained) + self._judge.opening_seconds() if cost is None else cost
+
+    def announce(self) -> None:
+        """Before it starts: what it will take."""
+        if self._group.is_main and (seconds := self.price()) > ANNOUNCED_SECONDS:
+            self._say(
+                f"Step {self._state.counters.step:,}: evaluating {self._config.evaluate.samples} samples, which takes "
+                f"about {seconds:.0f} s. For none: --evaluate-every 0"
+            )
+
+    def seconds_left(self, step: int) -> float:
+        """Of the evaluations after this step."""
+        count = after(self._evaluations, step)
+        if count == 0:
+            return 0.0
+        return self._budget.at_most(count * self.price(), total=self._session.seconds()[1])
+
     def evaluate(self, drawn: Drawn) -> None:
         begun, counters, trained = time.perf_counter(), self._state.counters, self._session.seconds()[0]
-        opened = self._judge.open() + self._recall_best()
+        redrawn = 0.0 if self._recalled is None else self._recalled.seconds
+        opened = self._judge.open() + self._keep_recalled() + redrawn
         judged = self._judge.judge(drawn.samples[: self._config.evaluate.samples])
         before = counters.best_step if counters.best_evaluated else None
-        self._budget.book(drawn.seconds_beyond + time.perf_counter() - begun, once=opened)
+        self._budget.book(drawn.seconds_beyond + redrawn + time.perf_counter() - begun, once=opened)
         counters.evaluation_seconds = self._budget.spent
         share = self._budget.share_of(trained)
         self._judge.record(judged, self._record, self._folder, step=counters.step, best_step=before, share=share)
@@ -78,14 +111,11 @@ class Evaluator:
             counters.best_step, counters.best_evaluated = counters.step, True
             self._judge.keep(judged.features)
 
-    def _recall_best(self) -> float:
-        """After a resume the best samples are drawn again: from the same noise, so they are the same. Seconds."""
-        begun, step = time.perf_counter(), self._forgotten_best()
-        if step is not None:
-            samples = self._recalled if self._sharded else self._draw_best(step)
-            if samples is None:
-                return 0.0
-            self._judge.keep(self._judge.features(samples))
+    def _keep_recalled(self) -> float:
+        """After a resume: the best samples, drawn again, to be compared with. Seconds."""
+        begun, recalled, self._recalled = time.perf_counter(), self._recalled, None
+        if recalled is not None:
+            self._judge.keep(self._judge.features(recalled.samples))
         return time.perf_counter() - begun
 
     def _forgotten_best(self) -> int | None:
@@ -93,21 +123,18 @@ class Evaluator:
         return counters.best_step if counters.best_evaluated and not self._judge.has_best else None
 
     def recall(self) -> None:
-        """Before an evaluation, by all processes: where weights are divided, it takes all of them to draw the best."""
-        if self._sharded:
-            step = self._group.broadcast(self._forgotten_best)
-            self._recalled = None if step is None else self._draw_best(step)
-
-    def _draw_best(self, step: int) -> Tensor | None:
+        """Before an evaluation, by all processes: after a resume the best samples are drawn again, from the same noise,
+        so they are the same."""
+        if (step := self._group.broadcast(self._forgotten_best)) is None:
+            return
         try:
-            return self._draw(step, self._config.train.seed)
+            self._recalled = self._draw(step, self._config.train.seed)
         except CheckpointError as error:
             self._say(f"The best checkpoint, step {step:,}, cannot be read: the next one is the best. {error}")
-            return None
 
-    def _draw(self, step: int, seed: int) -> Tensor:
-        """Samples of another checkpoint, or of the weights as they are now."""
-        now = step == self._state.counters.step
+    def _draw(self, step: int, seed: int) -> Redrawn:
+        """Samples of another checkpoint, or of the weights as they are now: each process draws its share."""
+        begun, now = time.perf_counter(), step == self._state.counters.step
         state, folder = self._state, self._folder.checkpoints
         weights = (
             state.ema.tensors()
@@ -120,20 +147,24 @@ class Evaluator:
             def draw(start: int, stop: int) -> Tensor:
                 return generate(state.model, self._config, request, weights=lent, rows=(start, stop))
 
-            if not self._sharded:
-                return draw(0, request.count)
-            return draw_together(self._group, request.count, draw, in_step=True)
+            samples = share_rows(self._group, request.count, draw, in_step=self._sharded)
+        return Redrawn(samples, time.perf_counter() - begun)
 
     def prepare_final_score(self) -> Callable[[], None]:
-        """By all processes: what the first one then has to do for the score of the best checkpoint. Where weights are
-        divided, all of them draw the samples here."""
-        if not self._sharded or (step := self._group.broadcast(self._step_to_score)) is None:
-            return lambda: self._score_best(None)
+        """By all processes, which draw the samples: what the first one then has to do for the score of the best
+        checkpoint."""
+        if (step := self._group.broadcast(self._step_to_score)) is None:
+            return lambda: None
         try:
-            drawn = self._draw_fresh(step)
-        except CheckpointError as error:  # which all processes know
+            # From noise that it was not chosen by: the choice flatters the number it was made with.
+            drawn = self._draw(step, derive_seed(self._config.train.seed, "rescore"))
+        except ProcessLost:
+            raise
+        except Exception as error:  # whatever it is, all processes know it
+            if self._sharded and not isinstance(error, CheckpointError):
+                raise  # the others wait inside a pass, until this process ends
             drawn = error
-        return lambda: self._score_best(drawn)
+        return lambda: self._score_best(step, drawn)
 
     def _step_to_score(self) -> int | None:
         """The best checkpoint, if it is to be measured once more and there is time for it."""
@@ -144,21 +175,15 @@ class Evaluator:
             return None  # a finished run that was resumed: done before
         return counters.best_step if self._budget.allows(self._config.train.steps, guess=0.0, total=total) else None
 
-    def _draw_fresh(self, step: int) -> Tensor:
-        """From noise that the best checkpoint was not chosen by: the choice flatters the number it was made with."""
-        return self._draw(step, derive_seed(self._config.train.seed, "rescore"))
-
-    def _score_best(self, drawn: Tensor | CheckpointError | None) -> None:
+    def _score_best(self, step: int, drawn: Redrawn | Exception) -> None:
         """The best checkpoint on fresh noise, into the record and run.json."""
-        if isinstance(drawn, CheckpointError):
+        if isinstance(drawn, Exception):
             raise drawn
-        if (step := self._step_to_score()) is None:
-            return
         begun = time.perf_counter()
         self._judge.open()
-        features = self._judge.features(self._draw_fresh(step) if drawn is None else drawn)
+        features = self._judge.features(drawn.samples)
         found = examine(features, self._judge.real, gaussian=self._judge.gaussian)
-        self._budget.book(time.perf_counter() - begun)
+        self._budget.book(drawn.seconds + time.perf_counter() - begun)
         share = self._budget.share_of(self._session.seconds()[0])
         facts = {"best_step": step, "share_of_time": share} | found.to_json()
         self._record.event(self._state.counters.step - 1, "rescored", **facts)

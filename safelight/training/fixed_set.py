@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,12 @@ from safelight.config import Config
 from safelight.data.batches import Augmentation, Batches
 from safelight.data.cache import cache_root
 from safelight.data.images import Images
-from safelight.diffusion.objective import NoisedBatch, Objective
+from safelight.diffusion.objective import Objective
 from safelight.generate import WithWeights, evaluation_mode
 from safelight.keys import derive_seed
 from safelight.model.unet import predict
+from safelight.processes.group import ProcessGroup
+from safelight.processes.shared_rows import share_rows
 from safelight.training.runtime import Runtime
 from safelight.training.state import State
 from safelight.yardstick.cache import filter_path
@@ -28,7 +30,7 @@ from safelight.yardstick.skill import Yardstick
 
 # Images that the denoisers are fitted to: more of them move the filter by less than a percent
 MAX_FITTED_IMAGES = 20_000
-MIN_IMAGES = 32  # images whose mean is near enough to a normal one
+MAX_PIXELS = SIZE * 64**2  # of the images that go through a network at a time, for which nothing is kept: 2 of 512 px
 
 
 class FixedSet:
@@ -65,6 +67,8 @@ class FixedSet:
         """Which image each sample is of."""
         labels = rows.labels if config.model.conditional else None
         self._labels = None if labels is None else runtime.to_device(labels)
+        self._is_exact = config.train.shards is not None
+        self._at_once = max(1, MAX_PIXELS // config.data.image_size**2)
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -87,24 +91,46 @@ class FixedSet:
         return float(self._samples.losses(torch.zeros_like(noised.target), noised).mean())
 
     @torch.no_grad()
-    def losses(self, state: State) -> tuple[Tensor, Tensor]:
-        """(raw, EMA), of each sample. Where weights are divided, all processes have to call it."""
-        noised = self._samples.noised()
+    def losses(self, state: State, group: ProcessGroup) -> tuple[Tensor, Tensor]:
+        """(raw, EMA), of each sample. All processes of the group have to call it: each does some of the rows."""
         with evaluation_mode(state.model):
-            raw = self._losses(state.model, noised)
-            with state.weights.swapped_in(state.ema.tensors()) as weights:
-                ema = state.model if weights is None else WithWeights(state.model, weights)
-                return raw, self._losses(ema, noised)
+            if state.weights.shard is not None:  # a pass takes all processes
+                raw = self._losses(state.model, 0, len(self))
+                with state.weights.swapped_in(state.ema.tensors()):
+                    return raw, self._losses(state.model, 0, len(self))
+            ema = WithWeights(state.model, state.ema.tensors())
+            raw, averaged = self._share((state.model, ema), group).chunk(2)
+            return raw, averaged
 
     @torch.no_grad()
-    def raw_losses(self, state: State) -> Tensor:
+    def raw_losses(self, state: State, group: ProcessGroup) -> Tensor:
         """As `losses`, without those of the EMA."""
         with evaluation_mode(state.model):
-            return self._losses(state.model, self._samples.noised())
+            return self._share((state.model,), group)
 
-    def _losses(self, network: nn.Module, noised: NoisedBatch) -> Tensor:
-        shown = self._samples.objective.input(noised)
-        return self._samples.losses(predict(network, *shown, self._labels), noised)
+    def _share(self, networks: Sequence[nn.Module], group: ProcessGroup) -> Tensor:
+        """Of one network after the other."""
+        count = len(self)
+
+        def losses(start: int, stop: int) -> Tensor:
+            bounds = [
+                (max(0, start - place * count), min(count, stop - place * count)) for place in range(len(networks))
+            ]
+            pairs = zip(networks, bounds, strict=True)
+            return torch.cat([self._losses(network, a, b) for network, (a, b) in pairs if a < b])
+
+        # In exact mode a row must not depend on how many share them: kernels differ with the number of rows.
+        return share_rows(group, count * len(networks), losses, unit=count if self._is_exact else 1)
+
+    def _losses(self, network: nn.Module, start: int, stop: int) -> Tensor:
+        """A few samples at a time, where images are large."""
+        found = list[Tensor]()
+        for first in range(start, stop, self._at_once):
+            rows = slice(first, min(stop, first + self._at_once))
+            noised = self._samples.noised(rows)
+            labels = None if self._labels is None else self._labels[rows]
+            found.append(self._samples.losses(predict(network, *self._samples.objective.input(noised), labels), noised))
+        return torch.cat(found)
 
 
 def _filter_of(config: Config, images: Images, ids: np.ndarray | None, seed: int, read: int) -> Path:
@@ -124,17 +150,3 @@ class FirstRows:
     def __iter__(self) -> Iterator[Tensor]:
         for start in range(0, self._count, AT_ONCE):
             yield self._batches.rows(0, start, min(self._count, start + AT_ONCE)).images
-
-
-def gap(lower: Tensor, higher: Tensor, ids: np.ndarray) -> float | None:
-    """By how much losses are above others with the same noise, in standard errors. `ids`: of the images of the higher
-    ones; samples of one image hang together, and count as one. None if there are too few images."""
-    _, image = np.unique(ids, return_inverse=True)
-    count = int(image.max()) + 1
-    if count < MIN_IMAGES:
-        return None
-    apart = (higher - lower).double().cpu().numpy()
-    mean = apart.mean()
-    sums = np.bincount(image, apart - mean, count)
-    error = float(np.sqrt(np.square(sums).sum() * count / (count - 1))) / len(apart)
-    return float(mean / max(error, 1e-12))

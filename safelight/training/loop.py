@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from signal import Signals
@@ -92,7 +93,7 @@ class Trainer:
                     self._pictures.draw_if_due()
                     self._saving.save_ema_profiles_if_due()
                     if number := interrupts.os_signal if group.size == 1 else self._reader.os_signal:
-                        self._leave(number)
+                        self._leave(number, interrupts.kill_moment(number, self.config.train.grace))
                     self._saving.save_if_due()
                 except Rollback as rollback:
                     self._go_back(rollback)
@@ -122,12 +123,23 @@ class Trainer:
         self._pictures.finish()
         self._saving.check_finished()
 
-    def _leave(self, number: int) -> None:
-        self._finish()
-        step = self.state.counters.step
-        self.folder.update_status(status="interrupted", step=step)
+    def _leave(self, number: int, killed_at: float) -> None:
+        """`killed_at`: what can wait is left out, and so is a save that would not end in time."""
+        if math.isinf(killed_at):
+            self._finish()
+        else:
+            self.folder.check()
+            self._saving.finish_until(killed_at)
+        step, saved = self.state.counters.step, self.setup.group.broadcast(lambda: self._saving.newest)
+        self.folder.update_status(status="interrupted", step=step if saved is None else saved)
+        kept = "everything is saved"
+        if saved != step:
+            kept = (
+                f"a checkpoint takes {self._saving.seconds:.0f} s, and less was left (train.grace): "
+                f"{'nothing' if saved is None else f'step {saved}'} is saved"
+            )
         raise Interrupted(
-            f"Stopped by {Signals(number).name} after step {step} of {self.config.train.steps}; everything is saved. "
+            f"Stopped by {Signals(number).name} after step {step} of {self.config.train.steps}; {kept}. "
             f"Continue with: safelight resume {self.folder.path}",
             exit_code=exit_code_of(number),
         )

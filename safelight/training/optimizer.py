@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -147,7 +147,9 @@ def optimizer_tensors(optimizer: torch.optim.AdamW, named_parameters: NamedParam
     }
 
 
-def load_optimizer(optimizer: torch.optim.AdamW, named_parameters: NamedParameters, tensors: dict[str, Tensor]) -> None:
+def load_optimizer(
+    optimizer: torch.optim.AdamW, named_parameters: NamedParameters, tensors: Mapping[str, Tensor]
+) -> None:
     names = dict(named_parameters)
     optimizer.state.clear()  # a run that goes back to its start had none
     for full, value in tensors.items():

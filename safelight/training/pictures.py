@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from safelight.contact import contact_sheet
 from safelight.data.summary import summary
 from safelight.monitors.modules import trainable_parameters, weight_histograms
 from safelight.observing.sample_check import SampleCheck
-from safelight.observing.stage_pictures import compare_weights, draw_timelapse
+from safelight.observing.stage_pictures import after, compare_weights, draw_timelapse
 from safelight.pictures.grid import save_png
 from safelight.training.evaluation import Evaluator, evaluation_steps
 from safelight.training.previews import (
     Drawn,
+    cost_in_steps,
     draw_preview,
     preview_steps,
     save_preview,
@@ -34,7 +36,9 @@ class PicturesAndEvaluations:
         self._check = SampleCheck(
             self._config, self._setup.images, self._setup.fixed_set.denoisers, self._record, session.screen.say
         )
+        self._seconds: float | None = None  # that the newest picture took
         self.restart()
+        session.speed.beside += [self._seconds_left, lambda step: self._evaluator.seconds_left(step)]
         if self._step == 0 and self._group.is_main:
             found = summary(self._setup.images, self._config.data)
             self._record.event(0, "data", **found | {"rejected": found["rejected"][:MAX_REJECTED]})
@@ -52,6 +56,13 @@ class PicturesAndEvaluations:
         path = self._folder.samples / "contact_sheet.png"
         save_png(contact_sheet(self._setup.images, found), path, self._folder.disk)
         self._record.picture(0, "contact_sheet", path)
+
+    def _seconds_left(self, step: int) -> float:
+        """Of the pictures after this step."""
+        if (count := after(self._stages, step)) == 0:
+            return 0.0
+        guess = cost_in_steps(self._config) * self._session.speed.seconds_per_step
+        return count * (guess if self._seconds is None else self._seconds)
 
     def begin(self) -> None:
         """Another process may have been lost while all drew: the step was saved without its picture."""
@@ -76,32 +87,40 @@ class PicturesAndEvaluations:
 
     def _draw(self, evaluating: bool, *, ended: bool = False) -> None:
         """`ended`: nothing is trained after it."""
-        drawn: list[Drawn] = []
+        drawn, begun = list[Drawn](), time.perf_counter()
         ended = ended or self._step >= self._config.train.steps
         samples = self._config.evaluate.samples if evaluating else 0
 
         def draw() -> None:
             drawn.append(draw_preview(self._state, self._config, self._group, samples=samples))
 
-        if self._setup.is_sharded:
-            draw()  # where it fails on one process, the others wait inside a pass until that one ends
-        else:
-            self._session.attempt("The picture", draw)
-        if drawn and self._group.is_main:
-            self._session.attempt("The picture", self._paint, drawn[0])
-            self._session.attempt("The measurement of the samples", self._look, drawn[0], ended, evaluating)
+        if evaluating:
+            self._evaluator.announce()
+        with self._session.doing("drawing samples"):
+            if self._setup.is_sharded:
+                draw()  # where it fails on one process, the others wait inside a pass until that one ends
+            else:
+                self._session.attempt("The picture", draw)
+            if drawn and self._group.is_main:
+                self._session.attempt("The picture", self._paint, drawn[0])
+                self._seconds = time.perf_counter() - begun - drawn[0].seconds_beyond
+                self._session.attempt("The measurement of the samples", self._look, drawn[0], ended, evaluating)
         if self._group.broadcast(lambda: bool(drawn)) and evaluating:
             self._reader.read()  # a run that must stop stops here, and not inside what may fail
-            self._evaluator.recall()
+            if self._setup.is_sharded:
+                self._evaluator.recall()
+            else:
+                self._session.attempt("The comparison with the best samples", self._evaluator.recall)
             evaluate = self._evaluator.evaluate
-            self._group.broadcast(lambda: self._session.attempt("The evaluation", evaluate, drawn[0]))
+            with self._session.doing("evaluating samples"):
+                self._group.broadcast(lambda: self._session.attempt("The evaluation", evaluate, drawn[0]))
             self._saving.save_best()
 
     def _look(self, drawn: Drawn, ended: bool, evaluating: bool) -> None:
-        samples, after = drawn.samples[: self._config.sample.count], self._step
-        self._check.measure_pixels(samples, after=after, ended=ended)
+        samples, step = drawn.samples[: self._config.sample.count], self._step
+        self._check.measure_pixels(samples, after=step, ended=ended)
         if ended and not evaluating:
-            self._check.evaluate_shortly(samples, after=after, trained=self._session.seconds()[0])
+            self._check.evaluate_shortly(samples, after=step, trained=self._session.seconds()[0], always=True)
 
     def _paint(self, drawn: Drawn) -> None:
         step = self._step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +34,9 @@ from safelight.vocabulary import CHECK, LEARNING_RATE
 
 STEPS = 3
 TRIED_STEPS = 20  # of the sampler
+# What the probes measure on copies of the weights: the first steps of a run are those of its preflight
+ON_COPIES = tuple(f"{CHECK.name}/{name}" for name in ("replay/", "update/", "search/", "labels/", "response/",
+                                                     checks.CONDITIONS_GAIN, checks.CONDITIONS_ERROR))  # fmt: skip
 STATIC = tuple(f"{CHECK.name}/{name}/" for name in ("network", "sampler", "checkpoint", "trial"))
 
 
@@ -53,12 +56,27 @@ class Preflight:
     def findings(self) -> list[Finding]:
         return self.diagnosis.findings
 
+    def replayed(self, step: int) -> list[Mapping[str, float]]:
+        """What was measured on copies at each of the trial steps, of which the first was `step`; none if none was
+        made."""
+        found = [
+            {name: number for name, number in self.readings.get(each, {}).items() if name.startswith(ON_COPIES)}
+            for each in range(step, step + STEPS)
+        ]
+        return [*found] if all(found) else []
+
     @property
     def errors(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity == "error"]
 
 
-def make_probe_runner(setup: Setup, say: Callable[[str], None], *, after_preflight: bool = False) -> ProbeRunner:
+def make_probe_runner(
+    setup: Setup,
+    say: Callable[[str], None],
+    *,
+    after_preflight: bool = False,
+    replayed: Sequence[Mapping[str, float]] = (),
+) -> ProbeRunner:
     """The probes on safelight's own step; the same that `safelight.watch` puts on anyone's."""
     config, state, batches = setup.config, setup.state, setup.batches
     steps = max(TRIED_STEPS, config.sample.steps)  # what is tested is the formula, which few steps blur
@@ -73,7 +91,13 @@ def make_probe_runner(setup: Setup, say: Callable[[str], None], *, after_preflig
         scaled=state.loss_scale.active,
     )
     return ProbeRunner(
-        subject, declare(config.diffusion), say, after_preflight=after_preflight, alone=setup.stepper.group.size == 1
+        subject,
+        declare(config.diffusion),
+        say,
+        after_preflight=after_preflight,
+        alone=setup.stepper.group.size == 1,
+        share=config.train.probe_budget,
+        replayed=replayed,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,16 +15,32 @@ from safelight.config.epochs import every_in_steps
 from safelight.generate import Request, columns_for, generate
 from safelight.observing.stage_pictures import COMPARED_IMAGES, STAGES, Columns, planned_steps, save_stage, spread_over
 from safelight.processes.group import ProcessGroup
+from safelight.processes.shared_rows import share_rows
 from safelight.run import RunFolder
 from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN_EMA
 from safelight.training.state import State
 
+FORWARD = 1 / 3  # of a step that also has a backward pass; drawing without gradients takes less
+LEAST, FEWEST = 4, 2  # pictures of a run, and of one that takes less time than the former
+
 
 def preview_steps(config: Config) -> Set[int]:
-    """The steps after which a picture is drawn."""
-    every = every_in_steps(config.sample.every)
-    return set() if every == 0 else planned_steps(config.train.steps, every, STAGES)
+    """The steps after which a picture is drawn. Counted, and not measured by a clock: a repeated run has the same."""
+    every, steps = every_in_steps(config.sample.every), config.train.steps
+    if every == 0:
+        return set()
+    cost = cost_in_steps(config)
+    least = LEAST if LEAST * cost <= steps else FEWEST
+    return planned_steps(steps, every, min(STAGES, max(least, int(config.sample.budget * steps / cost))))
+
+
+def cost_in_steps(config: Config) -> float:
+    """What a picture costs, at most, in steps of the training."""
+    settings = config.sample
+    images = settings.count + min(COMPARED_IMAGES, settings.count)
+    passes = settings.steps * (1 if settings.guidance == 1 else 2)
+    return images * passes * FORWARD / config.train.batch_size
 
 
 def preview_request(config: Config, count: int) -> Request:
@@ -38,7 +54,7 @@ class Drawn:
 
     samples: Tensor
     seconds_beyond: float
-    raw: Tensor | None  # some of them from the raw weights, for the pictures of the first process
+    raw: Tensor  # some of them from the raw weights
     distance: float  # of EMA and raw weights, over the length of the raw ones
     columns: Columns
 
@@ -58,15 +74,13 @@ def draw_preview(state: State, config: Config, group: ProcessGroup, *, samples: 
             on_step = columns.add if group.is_main else None
             return generate(state.model, config, request, weights=ema, on_step=on_step, rows=(start, stop))
 
-        drawn = draw_together(group, request.count, draw, in_step=together)
+        drawn = share_rows(group, request.count, draw, in_step=together)
     seconds = (time.perf_counter() - begun) * (1 - count / len(drawn))
-    raw = None
-    if together:
-        raw = draw_together(
-            group, compared.count, lambda a, b: generate(state.model, config, compared, rows=(a, b)), in_step=True
-        )
-    elif group.is_main:
-        raw = generate(state.model, config, compared)
+
+    def draw_raw(start: int, stop: int) -> Tensor:
+        return generate(state.model, config, compared, rows=(start, stop))
+
+    raw = share_rows(group, compared.count, draw_raw, in_step=together)
     return Drawn(drawn, seconds, raw, _distance(state), columns)
 
 
@@ -80,34 +94,5 @@ def _distance(state: State) -> float:
 def save_preview(drawn: Drawn, config: Config, folder: RunFolder, step: int) -> dict[str, Path]:
     """The pictures of this step, by their kind."""
     images = drawn.samples[: config.sample.count]
-    assert drawn.raw is not None, "only the first process has all that pictures are made of"
     columns, strip = columns_for(config), drawn.columns.finish(images)
     return save_stage(folder.samples, step, images, folder.disk, raw=drawn.raw, denoising=strip, columns=columns)
-
-
-def draw_together(
-    group: ProcessGroup, count: int, draw: Callable[[int, int], Tensor], *, in_step: bool = False
-) -> Tensor:
-    """Images `start` to `stop` by each process, and all of them on every one; where one process fails, all do.
-    `in_step`: every pass takes all processes, so that each draws as many; those too many are dropped."""
-    if group.size == 1:
-        return draw(0, count)
-    share = -(-count // group.size)
-    start, stop = group.rank * share, (group.rank + 1) * share
-    if in_step:
-        return group.all_gather_host(draw(start, stop)).flatten(0, 1)[:count]
-    start, stop = min(count, start), min(count, stop)
-    mine: Tensor | None = None
-    failed = None
-    try:
-        mine = draw(start, stop) if stop > start else None
-    except Exception as error:  # whatever it is: the others must not wait for images that will not come
-        failed = f"{type(error).__name__}: {error}"
-    shares = group.all_gather_object([failed, None if mine is None else list(mine.shape[1:])])
-    for rank, (reason, _) in enumerate(shares):
-        if reason is not None:
-            raise RuntimeError(f"process {rank}: {reason}")
-    padded = torch.zeros(share, *shares[0][1])
-    if mine is not None:
-        padded[: len(mine)] = mine
-    return group.all_gather_host(padded).flatten(0, 1)[:count]

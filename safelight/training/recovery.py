@@ -63,7 +63,7 @@ class RunHealing:
         return warmup_steps(settings, self._setup.config.train.steps)
 
     def fixed_set_loss(self) -> float:
-        return self.group.broadcast(lambda: float(self._setup.fixed_set.raw_losses(self._state).mean()))
+        return float(self._setup.fixed_set.raw_losses(self._state, self.group).mean())
 
     def is_overflow(self, loss: Tensor) -> bool:
         return self._state.loss_scale.is_overflow(loss)

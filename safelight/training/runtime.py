@@ -31,6 +31,10 @@ class Runtime:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=DTYPES[precision])
 
+    @property
+    def has_native_bf16(self) -> bool:
+        return has_native_bf16(self.device)
+
     def to_device(self, tensor: Tensor) -> Tensor:
         """To the device, without waiting for it."""
         if self.device.type == "cuda":
@@ -60,6 +64,14 @@ class Runtime:
             threads = torch.get_num_threads()
             return f"cpu ({threads} thread{'s' * (threads != 1)})"
         return str(self.device)
+
+
+def has_native_bf16(device: torch.device) -> bool:
+    """Whether the device has instructions for bf16, so that it may be faster than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # which not every version of torch can answer
+    return device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in asked)
 
 
 def busy_machine(load: float, cores: int, threads: int) -> str | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from safelight.checkpoints.coordinator import SaveCoordinator
 from safelight.checkpoints.ema_profiles import snapshot_steps
@@ -20,8 +23,9 @@ from safelight.config import Config
 from safelight.config.epochs import every_in_steps
 from safelight.errors import CheckpointError, ProcessLost
 from safelight.healing.alarms import is_good
+from safelight.processes.group import ProcessGroup
+from safelight.processes.interrupts import seconds_of_grace
 from safelight.processes.restarts import note_failure
-from safelight.training.fixed_set import gap
 from safelight.training.recovery import RunHealing
 from safelight.training.step_reader import StepReader, TrainingSession
 from safelight.vocabulary import (
@@ -33,6 +37,7 @@ from safelight.vocabulary import (
     HELD_OUT_LOSS_RAW,
     SKILL_EMA,
 )
+from safelight.yardstick.held_out import gap
 
 CHECKPOINT_FILES = 10  # inodes of a checkpoint
 
@@ -53,6 +58,7 @@ class Saving:
         self._writer = self._open_writer(folder.checkpoints, last=keep.keep_last, every=keep.keep_every)
         self._profile_writer = self._open_writer(folder.snapshots, last=KEEP_ALL, every=0, leaving=self._next_room)
         self._snapshots = set(snapshot_steps(self._config.ema.snapshots, self._config.train.steps))
+        self._warned = False  # that a save takes longer than a stop signal allows
         self._saved = 0  # the last step that the writer was given
 
     def _next_room(self) -> Room:
@@ -111,7 +117,20 @@ class Saving:
     def poll(self) -> None:
         """Reports what happened in the background."""
         self._writer.poll()
+        self._warn_of_grace()
         self._profile_writer.poll()
+
+    def _warn_of_grace(self) -> None:
+        """Once, as soon as it is known how long a save takes."""
+        grace = seconds_of_grace(self._config.train.grace)
+        if self._writer.seconds <= grace or self._warned:
+            return
+        self._warned = True
+        self._session.screen.say(
+            f"A checkpoint took {self.seconds:.0f} s to save, and {grace:.0f} s are left after a stop signal: the "
+            "steps since the last checkpoint would be trained again. Allow more time, and set train.grace to it; for "
+            "torchrun, set TORCH_ELASTIC_SHUTDOWN_TIMEOUT, which is seen here too."
+        )
 
     def save_ema_profiles_if_due(self) -> None:
         """Saves the EMA profiles if this step is one of theirs."""
@@ -131,7 +150,8 @@ class Saving:
         if due and self._step < self._config.train.steps:
             self.save()
 
-    def save(self, *, wait: bool = False) -> None:
+    def save(self, *, wait: bool = False, measured: bool = True) -> None:
+        """`measured`: with the losses of the fixed set, which take a while."""
         self._folder.check()
         self._reader.read()
         self._record.flush()  # the writer waits for it before it commits the checkpoint
@@ -142,7 +162,8 @@ class Saving:
         elif self._group.broadcast(lambda: self._writer.busy):
             self._record.event(self._step, "checkpoint_skipped", reason="the one before is still being written")
             return
-        for name, value in self._group.broadcast(self._measure_weights, all_act=self._setup.is_sharded).items():
+        losses = self._measure_losses(self._group) if measured else []
+        for name, value in self._group.broadcast(lambda: self._rate_weights(losses)).items():
             setattr(self._state.counters, name, value)
         if self._writes:
             self._submit()
@@ -164,17 +185,25 @@ class Saving:
         self._writer.submit(self._state.snapshot(reuse_buffer=True), best, safe)
         self._folder.update_status(best_step=counters.best_step)
 
-    def _measure_weights(self) -> dict[str, Any]:
-        """How good the weights are: measured by the first process, and broadcast to all as counters."""
+    def _measure_losses(self, group: ProcessGroup) -> list[tuple[Tensor, Tensor]]:
+        """(raw, EMA) of the fixed set, and of held-out images where there are some: by all processes of the group."""
+        sets = self._setup.fixed_set, self._setup.held_out_set
+        return [each.losses(self._state, group) for each in sets if each is not None]
+
+    def _rate_weights(self, losses: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Any]:
+        """How good the weights are: by the first process, and broadcast to all as counters."""
         setup, counters = self._setup, self._state.counters
-        raw, ema = setup.fixed_set.losses(self._state)
+        counters.seconds = self._session.speed.trained
+        if not losses:  # not measured
+            return asdict(counters)
+        raw, ema = losses[0]
         skills = setup.fixed_set.skills(raw, ema)
         self._mark_good(float(raw.mean()))
         numbers = {FIXED_SET_LOSS_RAW: float(raw.mean()), FIXED_SET_LOSS_EMA: float(ema.mean())}
         if (gain := gap(ema, raw, setup.fixed_set.ids)) is not None:
             numbers[EMA_GAIN] = gain
         if setup.held_out_set is not None:
-            held, ema = setup.held_out_set.losses(self._state)
+            held, ema = losses[1]
             skills |= setup.held_out_set.skills(held, ema)
             numbers |= {HELD_OUT_LOSS_RAW: float(held.mean()), HELD_OUT_LOSS_EMA: float(ema.mean())}
             if (apart := gap(raw, held, setup.held_out_set.ids)) is not None:
@@ -185,7 +214,6 @@ class Saving:
             counters.best_step = counters.best_step if counters.best_evaluated else counters.step
         self._mark_planned(loss)
         self._reader.skill = skills.get(SKILL_EMA.name)
-        counters.seconds = self._session.speed.trained
         return asdict(counters)
 
     def _mark_planned(self, loss: float) -> None:
@@ -245,7 +273,7 @@ class Saving:
             unsaved = self._step not in steps(self._folder.checkpoints)
             if unsaved and not self._healing.is_trying and not refused and not self._setup.is_sharded:
                 self._writer.wait()
-                self._measure_weights()
+                self._rate_weights(self._measure_losses(ProcessGroup()))
                 self._submit()
                 self._writer.wait()
             self._folder.update_status(status="interrupted", step=self._step, error=str(lost))
@@ -255,6 +283,26 @@ class Saving:
         self._writer.wait()  # it may be this very step that is being written
         if self._group.broadcast(lambda: self._step not in steps(self._folder.checkpoints)):
             self.save(wait=True)
+
+    def finish_until(self, killed_at: float) -> None:
+        """As `finish`, before this process is killed: how good the weights are is not measured, and a save that would
+        not end in time is not begun."""
+        self._writer.wait()
+        begin = self._group.broadcast(
+            lambda: self.newest != self._step and time.monotonic() + self._writer.seconds <= killed_at
+        )
+        if begin:
+            self.save(wait=True, measured=False)
+
+    @property
+    def newest(self) -> int | None:
+        """The newest checkpoint."""
+        return max(steps(self._folder.checkpoints), default=None)
+
+    @property
+    def seconds(self) -> float:
+        """That the last save took."""
+        return self._writer.seconds
 
     def check_finished(self) -> None:
         if self._group.is_main and self._step not in steps(self._folder.checkpoints):

@@ -17,6 +17,7 @@ from safelight.config import Config
 from safelight.config.continuation import settings_affecting_result
 from safelight.healing.alarms import DivergenceWatch
 from safelight.healing.journal import Journal, read_journal
+from safelight.healing.step_settings import configured_precision
 from safelight.monitors.loss import NoiseBinning
 from safelight.monitors.suite import Monitors
 from safelight.processes.local_weights import LocalWeights
@@ -148,15 +149,15 @@ class State:
     def restore(self, loaded: Loaded) -> None:
         """The exact inverse of `snapshot`."""
         self.check(loaded)
-        self.weights.load(loaded.tensors["model"])
-        self.ema.load(MAIN_EMA, loaded.tensors["ema"])
+        self.weights.load(loaded.contents("model"))
+        self.ema.load(MAIN_EMA, loaded.contents("ema"))
         for ema_name in self.ema.shadows:
             if ema_name != MAIN_EMA:
-                prefix = f"{ema_name}/"
-                group = loaded.tensors.get("profiles", {})
-                self.ema.load(ema_name, {k.removeprefix(prefix): v for k, v in group.items() if k.startswith(prefix)})
-        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.tensors["optimizer"])
-        self.monitors.restore(loaded.tensors.get("monitors", {}))
+                prefix, profiles = f"{ema_name}/", loaded.contents("profiles")
+                names = [name for name in profiles if name.startswith(prefix)]
+                self.ema.load(ema_name, {name.removeprefix(prefix): profiles[name] for name in names})
+        load_optimizer(self.optimizer, self.weights.named_parameters, loaded.contents("optimizer"))
+        self.monitors.restore(dict(loaded.contents("monitors")))
         self.clipper.running.fill_(loaded.state["clip_running"])
         if self.loss_scale.active:  # a run that left fp16 may go back to where it had a scale
             self.loss_scale.value.fill_(loaded.state["loss_scale"])
@@ -179,6 +180,6 @@ def make_state(
         optimizer=make_optimizer(config.optimizer, model, weights.named_parameters),
         ema=EmaWeights(config.ema, model, weights.named_parameters),
         clipper=Clipper(config.clipping, device),
-        loss_scale=LossScale(config.train.precision, device),
+        loss_scale=LossScale(configured_precision(config), device),
         monitors=Monitors(model, noise_binning, weights.named_parameters, weights.sum_over_processes),
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from safelight.model.unet import predict
 from safelight.monitors.modules import join_norms
 from safelight.monitors.suite import PartialGradient
 from safelight.observing.observer import Observer, StepView, Update
-from safelight.processes.group import ProcessGroup
+from safelight.processes.group import Pending, ProcessGroup
 from safelight.processes.reduction import Reduction
 from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN_EMA
@@ -30,6 +31,7 @@ from safelight.training.runtime import Runtime
 from safelight.training.state import State
 
 MAX_APPLIED_NORM = 1e18  # of a gradient
+TIMED_PAIRS = 5  # of passes, that a choice is made by
 
 
 class GradientHook(Protocol):
@@ -81,20 +83,28 @@ class Stepper:
         state.loss_scale.use(step_settings.precision)
         if on_gradients is not None or self.group.size > 1 or exact_parts is not None:
             self._keep_buffers()
-        losses, partial_gradient = list[Tensor](), None
+        losses, partial_gradient, gathered = list[Tensor](), None, list[Pending]()
         if observer is not None:
             observer.begin_step()
         self.reduction.begin()
         for place, micro in enumerate(inputs):
             if place and exact_parts is not None:
                 self._restore_buffers()  # spectral norm moves with every pass, and the number of passes must not matter
-            self.reduction.before_micro_batch(last=place == len(inputs) - 1)
-            losses.append(self.accumulate(micro, step, step_settings, observer))
+            last = place == len(inputs) - 1
+            self.reduction.before_micro_batch(last=last)
+
+            def announce(loss: Tensor, last: bool = last) -> None:
+                losses.append(loss)
+                if last and self.group.size > 1:
+                    gathered.append(self._start_gather(losses, inputs, os_signal))
+
+            self.accumulate(micro, step, step_settings, observer, announce)
             if place == 0 and observer is not None:
                 partial_gradient = self._partial_gradient(micro)
             self.reduction.after_micro_batch()
             self.group.beat()
-        loss, t, shared_os_signal = self._all_reduce(losses, inputs, os_signal)
+        self.reduction.finish()
+        loss, t, shared_os_signal = self._finish_gather(gathered, losses, inputs, os_signal)
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self._parameters]
         state.loss_scale.unscale(gradients)
         norms = join_norms(torch.stack(torch._foreach_norm(gradients)), state.weights.sum_over_processes)
@@ -171,20 +181,22 @@ class Stepper:
         for buffer, value in self._buffers:
             buffer.copy_(value)
 
-    def _all_reduce(
-        self, losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int
+    def _start_gather(self, losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int) -> Pending:
+        """Before the last backward pass, which hides it."""
+        t = torch.cat([micro.t for micro in inputs]).float()
+        return self.group.start_all_gather(
+            torch.cat([*(loss.float() for loss in losses), t, t.new_full((1,), os_signal)])
+        )
+
+    def _finish_gather(
+        self, gathered: list[Pending], losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Adds up the gradients of all processes; returns their losses, timesteps and the signal that any of them
-        got."""
-        loss, t = torch.cat(losses), torch.cat([micro.t for micro in inputs])
-        shared_os_signal = torch.full((1,), float(os_signal), device=loss.device)
-        if self.group.size == 1:
-            self.reduction.finish()
-            return loss, t, shared_os_signal
-        gathered = self.group.start_all_gather(torch.cat([loss.float(), t.float(), shared_os_signal]))
-        self.reduction.finish()
-        rows, share = self.group.wait(gathered), len(loss)
-        return rows[:, :share].flatten(), rows[:, share:-1].flatten().to(t.dtype), rows[:, -1].max()
+        """Losses and timesteps of all processes, and the signal that any of them got."""
+        if not gathered:
+            loss, t = torch.cat(losses), torch.cat([micro.t for micro in inputs])
+            return loss, t, torch.full((1,), float(os_signal), device=loss.device)
+        rows, share = self.group.wait(gathered[0]), sum(map(len, losses))
+        return rows[:, :share].flatten(), rows[:, share:-1].flatten().to(inputs[0].t.dtype), rows[:, -1].max()
 
     @torch.no_grad()
     def _partial_gradient(self, micro: MicroBatch) -> PartialGradient | None:
@@ -196,14 +208,20 @@ class Stepper:
         return PartialGradient(global_norm(gradients) * (whole / batch) / self.state.loss_scale.value, batch, whole)
 
     def accumulate(
-        self, micro: MicroBatch, step: int, settings: StepSettings | None = None, observer: Observer | None = None
+        self,
+        micro: MicroBatch,
+        step: int,
+        settings: StepSettings | None = None,
+        observer: Observer | None = None,
+        announce: Callable[[Tensor], None] = lambda loss: None,
     ) -> Tensor:
-        """Forward and backward of one micro-batch; returns its unweighted losses."""
+        """Forward and backward of one micro-batch; returns its unweighted losses. `announce` gets them in between."""
         noised, prediction = self.forward(micro, step, settings)
         unweighted, weighted = self.objective.loss(prediction, noised)
         if observer is not None:
             shown = micro.t, micro.x0, micro.noise, noised.x_t, noised.target, prediction.detach(), micro.labels
             observer.add_forward_pass(weighted.detach(), *shown)
+        announce(unweighted.detach())
         self.backward(weighted)
         return unweighted.detach()
 
@@ -227,6 +245,19 @@ class Stepper:
         self.runtime.seed(derive_seed(self.config.train.seed, "dropout", step, micro.start))
         with self.runtime.autocast((step_settings or self._default).precision):
             return noised, predict(self.network, *self.objective.input(noised), micro.labels)
+
+
+def times_as_fast(one: Stepper, other: Stepper, inputs: Sequence[MicroBatch]) -> float:
+    """Of passes in turns, so that what else the machine does hits both alike: how many times as fast the other is, by
+    the median. Leaves no trace."""
+    ratios, clock = list[float](), time.perf_counter
+    for _ in range(TIMED_PAIRS + 1):
+        begun = clock()
+        one.dry_run(inputs)
+        between = clock()
+        other.dry_run(inputs)
+        ratios.append((between - begun) / max(clock() - between, 1e-9))
+    return statistics.median(ratios[1:])  # the first also pays for what is loaded and tuned once
 
 
 def seconds_per_step(stepper: Stepper, inputs: Sequence[MicroBatch]) -> float:

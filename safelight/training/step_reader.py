@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,6 +53,9 @@ class Screen(Protocol):
 
     def say(self, text: str) -> None: ...
     def show(self, progress: StepSummary) -> None: ...
+    def doing(self, what: str) -> None:
+        """What the run does instead of steps, such as drawing; empty: steps."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,26 @@ class TrainingSession:
         return self.setup.state.counters.step
 
     @property
-    def seconds_left(self) -> float:
-        """At the present speed."""
+    def _seconds_of_steps_left(self) -> float:
         return (self.setup.config.train.steps - self.step) * self.speed.seconds_per_step
 
+    @property
+    def seconds_left(self) -> float:
+        """At the present speed, with the pictures and evaluations that are still to come."""
+        return self._seconds_of_steps_left + sum(left(self.step) for left in self.speed.beside)
+
     def seconds(self) -> tuple[float, float]:
-        """(trained so far, of the whole training)."""
-        return self.speed.trained, self.speed.trained + self.seconds_left
+        """(trained so far, of the whole training), without pictures and evaluations."""
+        return self.speed.trained, self.speed.trained + self._seconds_of_steps_left
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """While something else than steps is done; the screen says what."""
+        self.screen.doing(what)
+        try:
+            yield
+        finally:
+            self.screen.doing("")
 
     def attempt(self, what: str, make: Callable[..., object], *given: Any) -> None:
         """If a picture or an evaluation fails, the training continues without it."""

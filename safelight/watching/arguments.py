@@ -61,6 +61,8 @@ class WatchArguments:
     previews: PreviewIntervals = PreviewIntervals()
     space: Space | None = None
     """What the model is trained on; seen by its channels and distribution where it is not declared."""
+    held_out: Any = None
+    """Images that the loop does not train on."""
 
     def __post_init__(self) -> None:
         refuse_partitioned(self.model)  # on every process, before a folder is made

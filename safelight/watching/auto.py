@@ -15,7 +15,7 @@ from safelight import checks
 from safelight.capturing.capture import Capture
 from safelight.capturing.evidence import CaptureEvidence, describe_loop, describe_network
 from safelight.capturing.explanation import ExplainedMicroBatch
-from safelight.capturing.living import scaler_in_use
+from safelight.capturing.living import prediction_of_schedulers, scaler_in_use
 from safelight.diagnosis import Diagnosis
 from safelight.monitors.modules import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
@@ -119,6 +119,14 @@ class Captured:
             self._arguments(network, optimizer, first), self._open_run, 0, self._say, self._on_finding,
             is_captured=True, calls=self._members.calls,
         )  # fmt: skip
+        self._compare_with_schedulers(first)
+
+    def _compare_with_schedulers(self, first: ExplainedMicroBatch | None) -> None:
+        alphas = None if first is None else first.alphas
+        declared = None if alphas is None else prediction_of_schedulers(alphas)
+        if declared in checks.PREDICTIONS and isinstance(self.watch, Watch):
+            place = float(checks.PREDICTIONS.index(declared))
+            self.watch.log({f"{CHECK.name}/{checks.TARGET_OF_SCHEDULER}": place})
 
     def _arguments(
         self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors import finite
-from safelight.monitors.modules import norms_of
+from safelight.monitors.modules import ReadNorms, norms_of
 from safelight.monitors.pieces import local_of
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.observer import Update
@@ -44,6 +44,7 @@ class OptimizerHooks:
         self.lr: float | Tensor | None = None  # not known before the first update
         self._parameters, self._before_update, self._safely = list(parameters), before_update, safely
         self._on_refused = on_refused
+        self._read_norms = ReadNorms([local_of(parameter.detach()).numel() for parameter in self._parameters])
         self._undo: list[Callable[[], None]] = []
         if optimizer is not None:
             bare = bare_optimizer(optimizer)
@@ -118,7 +119,10 @@ class OptimizerHooks:
 
     def _norms(self) -> Tensor:
         """[parameters]; what has no gradient has a norm of 0, and costs no memory."""
-        found = [local_of(p.grad) for p in self._parameters if p.grad is not None]
+        gradients = [p.grad for p in self._parameters]
+        if set(map(type, gradients)) == {Tensor}:  # all are there and whole: at nearly every step
+            return self._read_norms.of(gradients)  # type: ignore[arg-type]
+        found = [local_of(gradient) for gradient in gradients if gradient is not None]
         if not found:
             return torch.zeros(len(self._parameters), device=self._parameters[0].device)
         norms = norms_of(found)

@@ -16,9 +16,10 @@ from safelight.monitors.pieces import is_sharded
 from safelight.monitors.suite import Monitors
 from safelight.observing.noise_levels import LEVELS_EVENT, describe_levels
 from safelight.observing.recorder import Recorder
+from safelight.probes.dataset import take_images
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.runner.inspected_loop import InspectedLoop
-from safelight.probes.skill import SkillProbe, SkillSubject
+from safelight.probes.skill import HeldOutImages, SkillProbe, SkillSubject
 from safelight.vocabulary import CHECK, DRIFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
@@ -63,7 +64,8 @@ class Inspection:
         model, alphas = unwrapped(given.model), given.declared.alphas
         sharded, is_joint = is_sharded(model), place_here() is not None
         named = [(name, parameter) for name, parameter in named_without_wrappers(model) if parameter.requires_grad]
-        self.monitors = Monitors(model, None if alphas is None else noise_binning_of_table(log_snr_of(alphas)), named)
+        binning = None if alphas is None else noise_binning_of_table(log_snr_of(alphas))
+        self.monitors = Monitors(model, binning, named, is_sharded=sharded)
         also_held = held_by_others(optimizer) if is_captured and optimizer is not None else frozenset[int]()
         subject = InspectedLoop(
             model, optimizer, find_ema, given.sampler, given.data,
@@ -71,7 +73,14 @@ class Inspection:
         )  # fmt: skip
         # Among several processes the gradient is not that of the own samples, and cannot be computed again from them.
         self.probes = ProbeRunner(subject, given.declared, say, from_step=step, alone=not is_joint)
-        measured = SkillSubject(model, find_ema, self.probes.pop_images, is_compiled(given.model))
+        held_out = (
+            None
+            if given.held_out is None
+            else HeldOutImages(
+                lambda: take_images(given.held_out), lambda reason: say(f"held_out is not used: {reason}.")
+            )
+        )
+        measured = SkillSubject(model, find_ema, self.probes.pop_images, is_compiled(given.model), held_out)
         self.skill = SkillProbe(measured, given.declared, report_no_skill)
         self._is_sharded, self._is_joint = sharded, is_joint
         self._record, self._say, self._is_captured, self._alphas = record, say, is_captured, alphas

@@ -30,6 +30,7 @@ def watch(
     prediction: str | None = None,
     sampler: Callable[..., Tensor] | None = None,
     data: Any = None,
+    held_out: Any = None,
     scaler: Any = None,
     step: int = 0,
     steps: int | None = None,
@@ -54,7 +55,8 @@ def watch(
     wandb, jsonl, in a list or separated by commas. For the diagnosis: `prediction`, what the model predicts: epsilon,
     sample, v_prediction, flow (noise − x0), reverse_flow (x0 − noise), score or edm; `sampler(model, noise)`, which
     returns samples and uses only the model it is given; `data`, a tensor, an array or a Dataset of images as the loop
-    trains on them: with process and prediction also for the skill of the model.
+    trains on them: with process and prediction also for the skill of the model; `held_out`, images of the same kind
+    that the loop does not train on, for overfitting.
 
     With a `sampler`, samples are drawn from the same noise every `sample_every` updates, as pictures of the run; with
     `data` or x0 they are compared with the images every `evaluate_every` updates, by `features` (lite0, inception).
@@ -71,7 +73,7 @@ def watch(
     """
     often = PreviewIntervals(sample_every, evaluate_every, features, target_distance)
     arguments = WatchArguments(
-        model, optimizer, ema, schedule, scaler, prediction, sampler, data, process, often, space
+        model, optimizer, ema, schedule, scaler, prediction, sampler, data, process, often, space, held_out
     )
     say = say or print_to_stderr
     return open_watch(

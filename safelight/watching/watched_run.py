@@ -40,11 +40,10 @@ class WatchedRun:
         self._place, self._is_gone = identity(self.folder.path), False
         facts: dict[str, Any] = {} if steps is None else {"steps": steps}
         facts |= {"captured": True} if is_captured else {}
-        before = self.folder.status()
-        facts["origin"] = before.get("origin") if step else None
-        facts["origin"] = facts["origin"] or origin(is_captured=is_captured)
-        facts["commands"] = commands_with(before.get("commands") if step else None, command(is_captured=is_captured))
-        facts["created"] = before.get("created", time.time()) if step else time.time()
+        before = self.folder.status() if step else {}
+        facts["origin"] = before.get("origin") or origin(is_captured=is_captured)
+        facts["commands"] = commands_with(before.get("commands"), command(is_captured=is_captured))
+        facts["created"] = before.get("created", time.time())
         self.folder.update_status(
             status="training", step=step, kind="watched", versions={"safelight": __version__}, **facts
         )

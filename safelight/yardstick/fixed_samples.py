@@ -45,8 +45,9 @@ class FixedSamples:
     def __len__(self) -> int:
         return len(self.x0)
 
-    def noised(self) -> NoisedBatch:
-        return self.objective.add_noise(self.x0, self.noise, self.t)
+    def noised(self, rows: slice = slice(None)) -> NoisedBatch:
+        """All of them, or some."""
+        return self.objective.add_noise(self.x0[rows], self.noise[rows], self.t[rows])
 
     def losses(self, answer: Tensor, noised: NoisedBatch) -> Tensor:
         """The loss of each sample."""

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 STEPS, BATCH = 4, 16
 IMAGES = torch.rand(64, 2, 4, 4, generator=torch.Generator().manual_seed(7))
 LABELS = torch.randint(0, 5, (64,), generator=torch.Generator().manual_seed(8))
+ONE_DRAW = torch.randn(BATCH, 2, 8, 8, generator=torch.Generator().manual_seed(9))
 ALPHAS = torch.cumprod(1 - torch.linspace(1e-3, 0.2, 100), 0)
 
 
@@ -115,6 +117,24 @@ def drawn(draw: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor, Tens
         return F.mse_loss(model((1 - wide(t)) * x0 + wide(t) * noise, t), noise - x0)
 
     return loss
+
+
+def with_noise(noise_of: Callable[[Tensor], Tensor], *, limit: float = 100.0) -> Callable[..., Tensor]:
+    """DDPM on larger images, with noise that is made in another way, or x_t that is cut off."""
+
+    def loss(model: nn.Module, x0: Tensor, _: Tensor) -> Tensor:
+        x0 = x0.repeat(1, 1, 2, 2)
+        t, noise = torch.randint(0, 100, (len(x0),)), noise_of(x0)
+        kept = wide(ALPHAS[t])
+        x_t = kept.sqrt() * x0 + (1 - kept).sqrt() * noise
+        return F.mse_loss(model(x_t if limit == 100 else x_t.clamp(-limit, limit), t), noise)
+
+    return loss
+
+
+def of_numpy(x0: Tensor) -> Tensor:
+    generator = np.random.default_rng(int(torch.randint(1 << 30, ())))  # the same noise after torch.manual_seed
+    return torch.from_numpy(generator.standard_normal(x0.shape, dtype="float32"))
 
 
 def drawn_into(x0: Tensor) -> Tensor:
@@ -412,6 +432,48 @@ def latent(steps: int = STEPS) -> nn.Module:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    return model
+
+
+class Autoencoder(nn.Module):
+    """As that of diffusers: `encode` calls its layers, and never itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.out = nn.Sequential(nn.Conv2d(2, 8, 3, padding=1), nn.SiLU()), nn.Conv2d(8, 4, 1)
+
+    def encode(self, x: Tensor) -> Tensor:
+        return self.out(self.encoder(x))
+
+
+def latent_of_autoencoder(steps: int = STEPS) -> nn.Module:
+    """Nothing of it is frozen: it is called without gradients."""
+    model, autoencoder = Net(4, 4), Autoencoder()
+    optimizer = optimizer_of(model)
+    for images, labels in batches(steps):
+        with torch.no_grad():
+            latents = autoencoder.encode(images * 2 - 1) * 0.18215
+        loss = ddpm_epsilon(model, latents, labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def noised_by_scheduler(declared: str, trained: str, steps: int = 20) -> nn.Module:
+    """By one of diffusers that says `declared`, and a target that is `trained`."""
+    from diffusers import DDPMScheduler
+
+    model, scheduler = Net(), DDPMScheduler(100, prediction_type=declared)
+    optimizer = optimizer_of(model)
+    for images, _ in batches(steps):
+        x0, noise, t = images * 2 - 1, torch.randn(images.shape), torch.randint(0, 100, (len(images),))
+        x_t = scheduler.add_noise(x0, noise, t)  # pyright: ignore[reportArgumentType]
+        targets = {"epsilon": noise, "sample": x0, "v_prediction": scheduler.get_velocity(x0, noise, t)}  # type: ignore[arg-type]
+        loss = F.mse_loss(model(x_t, t), targets[trained])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     return model
 
 

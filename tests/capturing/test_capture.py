@@ -99,6 +99,11 @@ LOOPS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "masked": (of(loops.masked), f"{DDPM}, target noise, whole timesteps"),
     "labelled": (of(loops.labelled, lambda: loops.Net(labelled=True)), f"{DDPM}, target noise, whole timesteps"),
     "half": (of(loops.half), f"{DDPM}, target noise, whole timesteps"),
+    "noise of numpy": (of(loops.with_noise(loops.of_numpy)), f"{DDPM}, target noise, whole timesteps"),
+    "one draw before the loop": (
+        of(loops.with_noise(lambda _: loops.ONE_DRAW)), f"{DDPM}, target noise, whole timesteps"),
+    "uniform noise": (of(loops.with_noise(torch.rand_like)), f"{DDPM}, target noise, whole timesteps"),
+    "clamped x_t": (of(loops.with_noise(torch.randn_like, limit=1.0)), f"{DDPM}, target noise, whole timesteps"),
     "offset noise": (of(loops.offset_noise), f"{DDPM}, target noise, whole timesteps"),
     "one draw for all": (of(loops.shared_noise(2, 4, 4)), f"{DDPM}, target noise, whole timesteps"),
     "one draw for all, with a dimension": (
@@ -248,6 +253,10 @@ def test_a_flow_may_read_its_noise_levels_of_a_table() -> None:
 
 def test_latents_of_a_frozen_network_are_named() -> None:
     assert follow(loops.latent).evidence.sentences()[1].startswith("Latents of Encoder: 4 × 4 × 4")
+
+
+def test_an_autoencoder_is_named_of_which_layers_alone_are_called() -> None:
+    assert follow(loops.latent_of_autoencoder).evidence.sentences()[1].startswith("Latents of Autoencoder: 4 × 4 × 4")
 
 
 def test_a_wrapper_is_not_taken_for_the_network() -> None:

@@ -268,7 +268,7 @@ class Odd:
     [
         ({}, "Give what is to be saved by name"),
         ({"state": net()}, "not as state or manifest"),
-        ({"model": 3}, "model is a int, which has no state_dict"),
+        ({"model": 3}, "model is an int, which has no state_dict"),
         ({"odd": Odd()}, "odd, f/deep, is a builtin_function_or_method, which cannot be stored without a pickle"),
         ({"Model": net()}, "not a plain lower-case file name"),
         ({"model": net(), "extra": {"a": torch.ones(1)}}, r"state\.extra\.a is a Tensor; numbers, text and lists"),

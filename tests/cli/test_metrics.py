@@ -34,7 +34,12 @@ def test_the_page(runs, capsys, monkeypatch: pytest.MonkeyPatch, width: int, mea
     assert "█" in line
     assert "0.003333" in line
     assert ("Unweighted loss" in line) == meaning
-    assert [line.split()[0] for line in out.splitlines()[2:]] == ["all/nan", "loss/mean", "own", "probe/ema"]
+    assert [line.split()[0] for line in out.splitlines()[2:]] == [
+        "all/nan",
+        "own",
+        "loss/mean",
+        "probe/ema",
+    ]  # own first
 
 
 def test_a_healthy_curve_has_no_mark(runs, capsys) -> None:

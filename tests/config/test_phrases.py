@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from safelight.config.aliases import INSTEAD_OF_FLAG
 from safelight.config.phrases import WORDS, nearest_setting
 from safelight.config.resolve import types_of_fields
 
@@ -26,3 +27,8 @@ def test_every_setting_in_the_table_exists_and_no_phrase_stands_twice() -> None:
 )  # fmt: skip
 def test_the_nearest_setting(key: str, near: str | None) -> None:
     assert nearest_setting(key, types_of_fields()) == (f". Did you mean {near!r}?" if near else ".")
+
+
+@pytest.mark.parametrize("key", ["sample.eta", "sample.temperature", "train.gradient_accumulation_steps"])
+def test_what_is_no_setting_here_is_answered_with_what_to_use(key: str) -> None:
+    assert nearest_setting(key, types_of_fields()) == f". {INSTEAD_OF_FLAG[key.partition('.')[2]]}"

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from safelight.config.check import check
-from safelight.config.presets import ABOUT, FLAGS, OBJECTIVES, PRESETS, default_preset, settings_of_objective
+from safelight.config.presets import (
+    ABOUT,
+    FLAGS,
+    OBJECTIVES,
+    PRESETS,
+    default_preset,
+    fit_to_source,
+    settings_of_objective,
+)
 from safelight.config.resolve import (
     resolve,
     types_of_fields,
@@ -56,3 +67,31 @@ def test_an_objective_that_is_none_is_told() -> None:
 )
 def test_preset_that_goes_without_saying(settings: dict, file: str | None, preset: str | None) -> None:
     assert default_preset(settings, file) == preset
+
+
+@pytest.mark.parametrize(
+    ("preset", "folders", "settings", "fitted", "words"),
+    [
+        ("digits", 0, {}, {"model.conditional": False}, "no subfolders"),
+        ("digits", 1, {}, {"model.conditional": False}, "no subfolders"),
+        ("digits", 2, {}, {}, "trained at 8 px"),
+        ("digits", 0, {"model.conditional": True}, {}, "trained at 8 px"),  # it was asked for: the data says no
+        ("digits", 0, {"data.image_size": 16}, {"model.conditional": False}, "learns none"),
+        ("tiny", 0, {}, {}, ""),
+        (None, 0, {}, {}, ""),
+    ],
+)
+def test_a_preset_fits_the_folder_or_says_so(
+    tmp_path: Path, preset: str | None, folders: int, settings: dict[str, Any], fitted: dict[str, Any], words: str
+) -> None:
+    for name in range(folders):
+        (tmp_path / str(name)).mkdir()
+    said: list[str] = []
+    assert fit_to_source(preset, {"data.source": str(tmp_path), **settings}, None, said.append) == fitted
+    assert words in " ".join(said)
+    assert bool(said) == bool(words)
+
+
+def test_a_config_file_is_not_changed(tmp_path: Path) -> None:
+    assert fit_to_source("digits", {"data.source": str(tmp_path)}, "config.yaml", print) == {}
+    assert fit_to_source("digits", {"data.source": "digits"}, None, print) == {}

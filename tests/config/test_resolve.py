@@ -178,7 +178,6 @@ UNKNOWN = [
     ("train.ema", "ema.kind"),
     ("model.lr", "optimizer.lr"),
     ("train.clip_grad", "clipping.limit"),
-    ("train.early_stopping", "train.patience"),
     ("optimiser.lr", "optimizer.lr"),
     ("model.width", "model.widths"),
     ("train.steps.now", "train.steps"),
@@ -186,6 +185,11 @@ UNKNOWN = [
     ("", None),
     (".", None),
 ]
+
+
+def test_a_setting_of_other_trainers_is_answered_with_what_ours_does() -> None:
+    with pytest.raises(UsageError, match=r"train\.early_stopping'\. --set train\.patience=N ends a run after N"):
+        resolve(settings={"train.early_stopping": 5})
 
 
 @pytest.mark.parametrize(("key", "near"), UNKNOWN)

@@ -20,6 +20,10 @@ from safelight.diagnosis.rules import RULES
         ("optimizer.weight_decay 0.01 or less.", "A weight decay of 0.01 or less."),
         ("torch.no_grad() around it, or optimizer.lr 0.", "torch.no_grad() around it, or the learning rate 0."),
         ("Shuffle the images.", "Shuffle the images."),
+        (
+            "Check the images and timesteps that the event names.",  # there is no such event in a watched loop
+            "Check the images and timesteps of that step.",
+        ),
         ("clipping.kind adaptive; check them.", "Clip gradients by their norm; check them."),
     ],
 )

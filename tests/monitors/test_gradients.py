@@ -61,6 +61,27 @@ def test_the_share_of_zeros_is_counted_by_part() -> None:
     assert reading["gradient/zero/blocks.1"] == pytest.approx(5 / 12)
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_single_numbers_are_those_of_the_whole_gradient(is_sparse: bool) -> None:
+    model = monitored_network()
+    gradients = random_gradients(model)
+    gradients[0].zero_()
+    gradients[4][0] = 0
+    numbers = torch.cat([gradient.flatten() for gradient in gradients]).abs()
+    gradients = [gradient.to_sparse() for gradient in gradients] if is_sparse else gradients
+    reading = finished(GradientMonitor(find_parts(trainable_parameters(model))).measure_numbers(gradients))
+    assert reading["gradient/largest"] == numbers.max().item()
+    assert reading["gradient/mean"] == pytest.approx(numbers.mean().item())
+    assert reading["gradient/smallest"] == numbers[numbers > 0].min().item() > 0
+
+
+def test_a_gradient_of_zeros_has_no_smallest_number() -> None:
+    model = monitored_network()
+    gradients = [torch.zeros_like(gradient) for gradient in random_gradients(model)]
+    reading = finished(GradientMonitor(find_parts(trainable_parameters(model))).measure_numbers(gradients))
+    assert reading == {"gradient/largest": 0, "gradient/mean": 0}
+
+
 def test_the_noise_scale_is_that_of_known_gradients() -> None:
     """Samples with a mean gradient of length 2 and a variance of 0.5 in each of 400 directions: 200 / 4 = 50."""
     generator = torch.Generator().manual_seed(0)

@@ -12,7 +12,8 @@ from safelight.monitors.suite import FULL_PASS_EVERY, Monitors, PartialGradient
 
 LOG_SNR = np.linspace(8, -8, 1000)
 EVERY_STEP = {"gradient/norm", "gradient/limit", "gradient/clipped", "precision/scale", "update/refused", "loss/mean"}
-DEEP = {"gradient/zero/first", "update/ratio/first", "weight/norm/first"}
+NUMBERS = {"gradient/largest", "gradient/mean", "gradient/smallest"}
+DEEP = {"gradient/zero/first", "update/ratio/first", "weight/norm/first"} | NUMBERS
 
 
 def take_step(
@@ -41,6 +42,11 @@ def test_weights_are_read_every_so_often_and_the_rest_at_every_step(step: int) -
     assert (readings.keys() & DEEP == DEEP) == (step % FULL_PASS_EVERY == 0)
     assert "ema/distance" not in readings
     assert readings["loss/mean"] == 1.5 + step
+
+
+def test_a_piece_of_the_gradient_is_not_taken_for_all_of_it() -> None:
+    monitors = Monitors(monitored_network(), noise_binning_of_table(LOG_SNR), is_sharded=True)
+    assert take_step(monitors, 0).keys() & DEEP == DEEP - NUMBERS
 
 
 def test_the_distance_of_an_ema_needs_one() -> None:

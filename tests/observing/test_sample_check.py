@@ -11,7 +11,7 @@ import torch
 from tiny import parts_of
 
 from safelight.observing import sample_check
-from safelight.observing.sample_check import SampleCheck
+from safelight.observing.sample_check import SHORTER, SampleCheck
 
 
 class Notes:
@@ -87,13 +87,25 @@ def test_a_short_evaluation_says_what_it_compared_and_what_it_took() -> None:
         ({}, 64, 0.1, True),
         ({"evaluate.every": 0}, 64, 1e6, False),
         ({}, 4, 1e6, False),
-        ({"data.image_size": 32}, 64, 0.1, False),
-        ({"data.image_size": 32}, 64, 1000.0, True),
+        ({"data.image_size": 32}, 64, 0.1, True),
+        ({"data.image_size": 64}, 64, 0.1, False),
+        ({"data.image_size": 64}, 64, 1000.0, True),
     ],
-    ids=["cheap", "not wanted", "few samples", "too dear", "dear, of a long run"],
+    ids=["cheap", "not wanted", "few samples", "with fewer images", "too dear", "dear, of a long run"],
 )
 def test_its_price_is_bounded(settings: dict[str, Any], count: int, trained: float, evaluated: bool) -> None:
     check, notes, _ = check_of(**settings)
     side = check.config.data.image_size
     check.evaluate_shortly(torch.zeros(count, 1, side, side), after=30, trained=trained)
     assert bool(notes.events) is evaluated
+
+
+@pytest.mark.usefixtures("by_pixels")
+def test_the_end_of_a_run_has_a_number_at_a_price_that_is_said_before() -> None:
+    check, notes, said = check_of(**{"data.image_size": 64})
+    check.evaluate_shortly(torch.zeros(64, 1, 64, 64), after=30, trained=0.1, always=True)
+    [(_, _, facts)] = notes.events
+    assert (facts["count"], facts["reference_count"]) == SHORTER
+    assert "comparing 32 samples with real images, which takes about 8 s" in said[0]
+    assert "--evaluate-every 0" in said[0]
+    assert len(said) == 2

@@ -10,7 +10,15 @@ import torch
 from PIL import Image
 
 from safelight.errors import UsageError
-from safelight.observing.stage_pictures import STRIP_COLUMNS, Columns, draw_timelapse, save_stage, spread_over
+from safelight.observing.stage_pictures import (
+    STRIP_COLUMNS,
+    Columns,
+    after,
+    draw_timelapse,
+    planned_steps,
+    save_stage,
+    spread_over,
+)
 
 
 @pytest.mark.parametrize("calls", [1, 5, 9, 50, 129, 1000])
@@ -50,3 +58,11 @@ def test_a_timelapse_of_chosen_stages_at_a_chosen_speed(tmp_path: Path) -> None:
         draw_timelapse(tmp_path, steps=(5,))
     with pytest.raises(UsageError, match="fps is 0"):
         draw_timelapse(tmp_path, fps=0)
+
+
+@pytest.mark.parametrize("every", [1, 3, 4, 10, 40])
+@pytest.mark.parametrize("step", [0, 1, 4, 9, 10, 11, 30])
+def test_how_many_are_still_to_come(every: int, step: int) -> None:
+    steps = planned_steps(10, every, 5)
+    assert after(steps, step) == len([each for each in steps if each > step])
+    assert after({1, 4, 9}, 4) == 1

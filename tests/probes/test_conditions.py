@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.probes.conditions import exchange_conditions, has_null_gradient, measure_conditions
-from safelight.probes.forward_pass import Call, ForwardPass
+from safelight.probes.forward_pass import Call, ForwardPass, Repeats
 from safelight.probes.update import copy_state
 
 RANDOM = torch.Generator().manual_seed(0)
@@ -82,7 +82,9 @@ def exchanged(strength: float, target: Callable[[Tensor], Tensor]) -> dict[str, 
     call = Call((X, T, TEXT), {}, model(X, T, TEXT).detach())
     assert call.output is not None
     before = copy_state(list(model.named_parameters()), None)
-    return exchange_conditions(model, before, ForwardPass(torch.zeros(()), target=target(call.output), call=call))
+    return exchange_conditions(
+        Repeats(model), before, ForwardPass(torch.zeros(()), target=target(call.output), call=call)
+    )
 
 
 def test_conditions_that_are_not_heard_change_nothing() -> None:

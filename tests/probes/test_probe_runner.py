@@ -19,6 +19,7 @@ from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes import probe_runner as module
 from safelight.probes.forward_pass import Declared, ForwardPass
 from safelight.probes.probe_runner import ProbeRunner
+from safelight.probes.probe_schedule import ALLOWANCE
 from safelight.probes.runner import averages, copies, start
 from safelight.probes.runner.inspected_loop import InspectedLoop
 
@@ -264,12 +265,41 @@ def test_when_the_probes_are_asked() -> None:
     assert when(loop, "loss/error") == list(range(66))
     assert when(loop, "forward/error") == [*range(16), 16, 32, 48, 64]
     assert {0, 1, 2, 64} <= set(when(loop, "replay/cosine"))
-    assert {1, 4, 16, 32, 48, 64} <= set(when(loop, "search/1"))
+    assert when(loop, "search/1") == [1, 4, 16, 32], "64 would be beyond the budget of so small a batch"
     assert {1, 2, 3, 17, 33, 49, 65} <= set(when(loop, "average/decay"))
     assert when(loop, "sentinel/moved") == list(range(66))
     assert when(loop, "mode/training") == [0], "readings where it changes"
     assert all(loop.readings[step]["check/average/decay"] == pytest.approx(0.9, abs=1e-3) for step in (1, 2, 3, 17))
     assert all(abs(loop.readings[step]["check/replay/cosine"] - 1) < 1e-4 for step in (0, 1, 2, 64))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.2])
+def test_replays_and_searches_stay_within_their_budget(share: float) -> None:
+    """Counted by the network itself, which sees every sample that goes through it."""
+    loop, steps = Loop(share=share, after_preflight=True), 200
+    through = [0.0]
+
+    def count(_: object, inputs: tuple[Tensor, ...]) -> None:
+        # A pass with gradients is a forward and a backward one
+        through[0] += len(inputs[0]) * (3 if torch.is_grad_enabled() else 1)
+
+    loop.model.register_forward_pre_hook(count)
+    for step in range(steps):
+        loop.step()
+        beside = through[0] / (3 * 16) - (step + 1)
+        assert beside <= ALLOWANCE + share * step + 0.01
+    assert beside > 10, "the first steps are looked at whatever that costs"
+
+
+def test_without_a_budget_there_would_be_more() -> None:
+    assert len(when(Loop(share=1.0).run(66), "search/1")) > len(when(Loop(share=0.0).run(66), "search/1"))
+
+
+def test_what_was_replayed_elsewhere_is_recorded_and_not_replayed_again() -> None:
+    known = [{"check/replay/cosine": float(step)} for step in range(3)]
+    loop = Loop(replayed=known).run(5)
+    assert [readings.get("check/replay/cosine") for readings in loop.readings] == [0, 1, 2, None, None]
+    assert when(loop, "search/1") == [4]
 
 
 def test_what_a_preflight_has_looked_at_is_not_looked_at_again() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from safelight.probes import probe_schedule
 from safelight.probes.probe_schedule import (
+    ALLOWANCE,
+    ALWAYS,
     CLOSE_STEP,
     EVERY,
     LATE_INTERVAL,
@@ -64,6 +66,35 @@ def test_whatever_comes_back_is_met_again(period: int) -> None:
 def test_replays_become_rare() -> None:
     for until, most in ((1_000, 20), (10_000, 40), (100_000, 140)):
         assert len(set(steps_of("replay", until)) | set(steps_of("search", until))) <= most
+
+
+def booked(share: float, until: int, search: float, alarms: tuple[int, ...] = ()) -> list[tuple[int, float]]:
+    """(update, steps spent so far) of everything that was due, where a search costs so many steps."""
+    schedule, found = ProbeSchedule(share), list[tuple[int, float]]()
+    for n in range(until):
+        schedule._alarm_steps = max(schedule._alarm_steps, 2 * (n in alarms))
+        for kind, cost in (("replay", 1.4), ("search", search)):
+            if getattr(schedule.due, kind):
+                schedule.book(kind, cost)
+                found.append((n, schedule.spent))
+        schedule.advance()
+    return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.03, 0.1])
+@pytest.mark.parametrize("search", [0.5, 3.0, 12.0])
+def test_a_budget_bounds_what_comes_after_the_first_steps(share: float, search: float) -> None:
+    found = booked(share, 4000, search)
+    assert {0, 1, 2, 4, 16} <= {n for n, _ in found}, "whatever it costs"
+    assert all(spent <= ALLOWANCE + share * n for n, spent in found if n > ALWAYS)
+    assert share == 0 or search == 12 or max(n for n, _ in found) > 1000, "it never ends"
+
+
+def test_an_alarm_is_looked_into_at_once_and_paid_for_later() -> None:
+    calm, alarmed = booked(0.03, 600, 3.0), booked(0.03, 600, 3.0, alarms=(100, 140, 200))
+    assert {100, 101, 140, 141, 200, 201} <= {n for n, _ in alarmed}
+    assert max(spent for _, spent in alarmed) <= ALLOWANCE + 0.03 * 600
+    assert len([n for n, _ in alarmed if n > 201]) < len([n for n, _ in calm if n > 201])
 
 
 def alarms_of(schedule: ProbeSchedule, numbers: list[float], name: str = "loss/error") -> list[int]:

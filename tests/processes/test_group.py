@@ -37,11 +37,11 @@ from safelight.processes import heartbeat as pulse_module
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.heartbeat import Heartbeat
 from safelight.processes.reduction import Reduction
+from safelight.processes.shared_rows import share_rows
 from safelight.record.reading import read_signal
 from safelight.training import pictures as trainer_module
 from safelight.training.batch_loader import BatchLoader
 from safelight.training.build import Setup, check_divisible
-from safelight.training.previews import draw_together
 from safelight.training.step import Stepper
 from safelight.vocabulary import DRIFT, OVERLAP, SAME_NOISE
 
@@ -440,13 +440,11 @@ def test_what_is_said_between_processes_arrives(tmp_path: Path) -> None:
             told = group.broadcast(lambda: {"from": rank, "nan": float("nan")})
             heard = group.all_gather_object([rank] * rank)
             flat = group.broadcast_tensor(torch.full((3,), float(rank), dtype=torch.float64))
-            drawn = draw_together(group, 4, lambda start, stop: torch.arange(start, stop).float().view(-1, 1))
+            drawn = share_rows(group, 4, lambda start, stop: torch.arange(start, stop).float().view(-1, 1))
             with pytest.raises(RuntimeError, match="process 1: ZeroDivisionError"):
-                draw_together(group, 4, lambda start, stop: torch.ones(stop - start, 1) / (1 if rank != 1 else 1 // 0))
+                share_rows(group, 4, lambda start, stop: torch.ones(stop - start, 1) / (1 if rank != 1 else 1 // 0))
             sizes = [
-                size
-                for size in (1, 2, 3)
-                if draw_together(group, size, lambda a, b: torch.ones(b - a, 1)).sum() == size
+                size for size in (1, 2, 3) if share_rows(group, size, lambda a, b: torch.ones(b - a, 1)).sum() == size
             ]
             keep(tmp_path, rank, order=order, told=told["from"], heard=heard, flat=flat.tolist(), sizes=sizes)
             assert drawn.flatten().tolist() == [0, 1, 2, 3]

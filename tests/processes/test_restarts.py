@@ -43,3 +43,31 @@ def test_run_that_may_be_restarted_needs_a_name(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "2")
     with pytest.raises(UsageError, match="Add --run DIR"):
         is_restart(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("SAFELIGHT_UNATTENDED", "1", True),
+        ("SAFELIGHT_UNATTENDED", "0", False),
+        ("SLURM_RESTART_COUNT", "2", True),
+        ("SLURM_RESTART_COUNT", "0", False),
+        ("SLURM_RESTART_COUNT", "", False),
+    ],
+)
+def test_what_starts_the_same_command_again_is_a_launcher_too(
+    name: str, value: str, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It continues a run that is there, starts one that is not, and gives up one that fails at the same step."""
+    monkeypatch.setenv(name, value)
+    folder = RunFolder(tmp_path)
+    assert not is_restart(tmp_path)
+    folder.config.touch()
+    assert is_restart(tmp_path) == expected
+    for _ in range(3):
+        note_failure(folder, 6, "broke")
+    if expected:
+        with pytest.raises(Stopped, match="failed 3 times at step 6"):
+            refuse_hopeless(folder)
+    else:
+        refuse_hopeless(folder)

@@ -28,11 +28,12 @@ from safelight.config.check import check
 from safelight.errors import UsageError
 from safelight.generate import generate
 from safelight.processes.group import ProcessGroup, join_group
+from safelight.processes.shared_rows import share_rows
 from safelight.processes.slices import rows_each
 from safelight.record.history import open_history
 from safelight.training import fixed_set as probe
 from safelight.training.build import Setup
-from safelight.training.previews import draw_together, preview_request
+from safelight.training.previews import preview_request
 from safelight.vocabulary import GRADIENT_NOISE
 
 DIVIDED = SIZE | {"train__weights": "divided", "model__widths": "16,24", "data__image_size": 8}
@@ -122,14 +123,14 @@ def look(group: ProcessGroup, settings: dict[str, Any]) -> dict[str, Any]:
         if name.startswith(("update", "weight", "gradient", "average"))
     }
     before = digests(gathered(parts))
-    told["probe"] = [float(each.mean()) for each in parts.fixed_set.losses(parts.state)]
+    told["probe"] = [float(each.mean()) for each in parts.fixed_set.losses(parts.state, group)]
     request = preview_request(parts.config, 5)
     with parts.state.weights.swapped_in(parts.state.ema.tensors()) as weights:
 
         def draw(start: int, stop: int) -> Tensor:
             return generate(parts.state.model, parts.config, request, weights=weights, rows=(start, stop))
 
-        told["samples"] = draw_together(group, 5, draw, in_step=group.size > 1).flatten()[::7].tolist()
+        told["samples"] = share_rows(group, 5, draw, in_step=group.size > 1).flatten()[::7].tolist()
     told["same"] = digests(gathered(parts)) == before  # neither probe nor samples have touched anything
     told["bytes"] = held_bytes(parts)
     return told

@@ -7,34 +7,8 @@ from tiny import parts_of
 
 from safelight.data.batches import Batches
 from safelight.data.images import Images
-from safelight.training.fixed_set import FirstRows, gap
+from safelight.training.fixed_set import FirstRows
 from safelight.yardstick.denoisers import AT_ONCE
-
-IMAGES = 64
-
-
-def drawn(seed: int, copies: int, worse: float = 0.0) -> float | None:
-    """A gap of losses that vary from image to image much more than from noise to noise."""
-    draw = np.random.default_rng(seed)
-    held = np.repeat(draw.normal(1.0 + worse, 0.3, IMAGES), copies) + draw.normal(0, 0.01, IMAGES * copies)
-    trained = draw.normal(1.0, 0.01, IMAGES * copies)
-    return gap(torch.tensor(trained), torch.tensor(held), np.repeat(np.arange(IMAGES), copies))
-
-
-@pytest.mark.parametrize("copies", [1, 8])
-def test_the_gap_has_standard_errors_though_images_come_again(copies: int) -> None:
-    """With a standard error that took every sample for a new image, eight copies would give 2.8."""
-    gaps = [drawn(seed, copies) for seed in range(400)]
-    assert 0.85 < np.std(np.array(gaps, float)) < 1.15
-    worse = drawn(0, copies, worse=1.0)
-    assert worse is not None
-    assert worse > 15
-
-
-def test_few_images_have_no_gap() -> None:
-    losses = torch.ones(128)
-    assert gap(losses, losses, np.arange(128) % 31) is None
-    assert gap(losses, losses, np.arange(128) % 32) == 0
 
 
 def test_all_images_are_read_each_once() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tiny import Quiet, fingerprints, tiny
 
 from safelight.record.history import open_history
 from safelight.start import train
+from safelight.training import pictures
 
 
 def files(run: Path) -> set[str]:
@@ -48,3 +52,21 @@ def test_a_run_that_its_patience_ends_has_a_last_picture(tmp_path: Path) -> None
     assert run.step < 40
     assert looks(run.path) == [(run.step, True)]
     assert f"step_{run.step:08d}.png" in files(run.path)
+
+
+def test_time_left_has_the_pictures_that_are_still_to_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture takes so many seconds, by a clock of the test; the steps take none."""
+    now = [0.0]
+    monkeypatch.setattr("safelight.training.pictures.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    true = pictures.draw_preview
+
+    def draw(*given: Any, **named: Any) -> Any:
+        now[0] += 100.0
+        return replace(true(*given, **named), seconds_beyond=0.0)
+
+    monkeypatch.setattr(pictures, "draw_preview", draw)
+    monkeypatch.setattr("safelight.training.step_reader.SYSTEM_EVERY", 1)
+    run = train(tiny(train__steps=8, sample__every=2), run=tmp_path / "every", terminal=Quiet())
+    with open_history(run.path / "record.sqlite") as history:
+        left = dict(zip(*(each.tolist() for each in history.raw("speed/left")), strict=True))
+    assert [int(left[step] // 100) for step in (2, 4, 6)] == [3, 2, 1]

@@ -25,7 +25,7 @@ from safelight.start import resume, train
 from safelight.training import preflight as module
 from safelight.training.build import Setup
 from safelight.training.ema import EmaWeights
-from safelight.training.preflight import check_guidance, preflight
+from safelight.training.preflight import ON_COPIES, check_guidance, preflight
 from safelight.training.state import State
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -191,6 +191,19 @@ def test_with_and_without_preflight_the_bytes_are_the_same(
 ) -> None:
     checked, unchecked = pairs(**settings)
     assert fingerprints(checked) == fingerprints(unchecked)
+
+
+def test_what_the_preflight_replayed_is_what_the_steps_would_have_shown(
+    pairs: Callable[..., tuple[Path, Path]],
+) -> None:
+    """To the last bit: the first steps of a run are those of its preflight."""
+    found = []
+    for path in pairs():
+        with open_history(path / "record.sqlite") as history:
+            names = [name for name in history.signals() if name.startswith(ON_COPIES)]
+            found.append({name: [each.tolist() for each in history.raw(name)] for name in names})
+    assert {"check/replay/cosine", "check/update/error", "check/search/1", "check/response/time"} <= found[0].keys()
+    assert found[0] == found[1]
 
 
 def test_what_was_found_sound_is_in_the_record(pairs: Callable[..., tuple[Path, Path]]) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from safelight.config.resolve import resolve
 from safelight.diagnosis.rules.ema import OTHER_WEIGHTS_DISTANCE, SAME_SAMPLES_DISTANCE
 from safelight.generate import generate
 from safelight.record.history import open_history
+from safelight.training.previews import cost_in_steps, preview_steps
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -32,6 +34,33 @@ def test_every_stage_has_its_pictures_in_the_record(train_tiny: Callable[..., Pa
             assert image.size == (picture.width, picture.height)
     names = {path.name for path in (run / "samples").iterdir()}
     assert names == {Path(picture.path).name for picture in found}
+
+
+@pytest.mark.parametrize(
+    ("steps", "batch", "budget", "count"),
+    [
+        (20_000, 64, 0.15, 20),
+        (1000, 128, 0.15, 20),
+        (300, 16, 0.15, 4),  # 25 steps for each
+        (30, 128, 0.15, 4),  # 3 steps for each
+        (30, 16, 0.15, 2),  # four would take three times the training
+        (1000, 16, 0.3, 12),
+        (1000, 16, 0.0, 4),
+    ],
+)
+def test_pictures_have_a_budget(steps: int, batch: int, budget: float, count: int) -> None:
+    settings = {"train.steps": steps, "train.batch_size": batch, "sample.budget": budget}
+    config = resolve(settings=settings)
+    planned = preview_steps(config)
+    assert (len(planned), max(planned)) == (count, steps)
+    assert len(planned) * cost_in_steps(config) <= max(budget, 1.0 if count == 4 else 0.0) * steps or count == 2
+    said = preview_steps(resolve(settings=settings | {"sample.every": 10}))
+    assert set(said) == {*range(10, steps + 1, 10)}, "who says how often gets it"
+
+
+def test_guidance_takes_two_passes() -> None:
+    plain, guided = (cost_in_steps(resolve(settings={"sample.guidance": scale})) for scale in (1.0, 2.0))
+    assert guided == 2 * plain
 
 
 def test_a_run_may_draw_no_pictures(train_tiny: Callable[..., Path]) -> None:

@@ -7,6 +7,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ranks import keep, kept, launch
@@ -14,9 +15,12 @@ from tiny import Quiet, fingerprints, tiny
 from torch import Tensor
 
 from safelight import start
+from safelight.checkpoints.writer import Writer
 from safelight.errors import Interrupted
 from safelight.pages.data.run_list import entry
 from safelight.pages.data.runs import describe
+from safelight.processes.group import ProcessGroup
+from safelight.record.reading import read_signal
 from safelight.training.fixed_set import FixedSet
 from safelight.training.saving import checkpoint_interval
 from safelight.training.state import State
@@ -62,8 +66,8 @@ def worsen(monkeypatch: pytest.MonkeyPatch) -> Worsen:
     true = FixedSet.losses
 
     def worsen_after(step: int) -> None:
-        def losses(self: FixedSet, state: State) -> tuple[Tensor, Tensor]:
-            raw, ema = true(self, state)
+        def losses(self: FixedSet, state: State, group: ProcessGroup) -> tuple[Tensor, Tensor]:
+            raw, ema = true(self, state, group)
             factor = 2.0 ** max(0, state.counters.step - step)
             return raw * factor, ema * factor
 
@@ -139,7 +143,7 @@ def test_a_checkpoint_that_was_not_planned_is_not_counted(tmp_path: Path, worsen
 
 
 def test_all_processes_end_at_the_same_checkpoint(tmp_path: Path, worsen: Worsen) -> None:
-    """Only the first one measures: for the others, the loss would still be falling."""
+    """Only the first one judges: for the others, the loss would still be falling."""
 
     def act(rank: int) -> None:
         worsen(4 if rank == 0 else 16)
@@ -149,3 +153,36 @@ def test_all_processes_end_at_the_same_checkpoint(tmp_path: Path, worsen: Worsen
     launch(2, tmp_path, act)
     assert kept(tmp_path, 2) == [{"step": 8}, {"step": 8}]
     assert ended_at(tmp_path / "run") == ("finished", 8)
+
+
+@pytest.mark.parametrize(
+    ("grace", "took", "saved", "measured"),
+    [(30.0, 31.0, 2, False), (30.0, 1.0, 3, False), (None, 31.0, 3, True)],
+    ids=["too slow", "in time", "no limit"],
+)
+def test_after_a_stop_signal_only_what_fits_is_saved(
+    grace: float | None, took: float, saved: int, measured: bool, whole: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    run, true = tmp_path / "run", Writer._save
+
+    def save(self: Writer, *given: Any) -> None:
+        true(self, *given)
+        self.seconds = took
+
+    def stop(step: int) -> None:
+        if step == 3:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Writer, "_save", save)
+    monkeypatch.setattr(Writer, "busy", property(lambda self: bool(self.wait())))
+    screen = Quiet(on_step=stop)
+    with pytest.raises(Interrupted) as stopped:
+        start.train(tiny(train__grace=grace, **PLAN), run=run, terminal=screen)
+    assert stopped.value.exit_code == 75
+    assert ended_at(run) == ("interrupted", saved)
+    assert ("step 2 is saved" in str(stopped.value)) == (saved == 2)
+    assert any("A checkpoint took 31 s to save, and 30 s" in words for words in screen.said) == (grace == 30 < took)
+    assert (2 in dict(read_signal(run / "record.sqlite", "probe/ema"))) == measured
+    start.resume(run, terminal=Quiet())
+    assert fingerprints(run) == fingerprints(whole)

@@ -150,3 +150,36 @@ def test_a_broken_image_is_found_in_the_data(step: int, tmp_path: Path) -> None:
     assert [finding.code for finding in diagnosis.findings] == ["DAT001"]
     assert diagnosis.findings[0].step == step
     assert any("DDPM" in line for line in found.recognised())
+
+
+@pytest.mark.parametrize(("declared", "trained", "is_found"), [
+    ("v_prediction", "epsilon", True),
+    ("epsilon", "v_prediction", True),
+    ("epsilon", "epsilon", False),
+    ("v_prediction", "v_prediction", False),
+    ("sample", "sample", False),
+])  # fmt: skip
+def test_a_scheduler_that_says_another_prediction_type_is_found(
+    declared: str, trained: str, is_found: bool, tmp_path: Path
+) -> None:
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None, stop_after=5) as found:
+        loops.noised_by_scheduler(declared, trained)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert [each.severity for each in diagnosis.findings if each.code == "TAR001"] == ["warning"] * is_found
+
+
+@pytest.mark.parametrize(("loss", "code"), [
+    (loops.with_noise(torch.rand_like), "FOR005"),
+    (loops.with_noise(lambda _: loops.ONE_DRAW), "FOR006"),
+    (loops.with_noise(torch.randn_like, limit=1.0), "FOR002"),
+    (loops.with_noise(loops.of_numpy), None),
+], ids=["uniform", "drawn once", "clamped", "of numpy"])  # fmt: skip
+def test_noise_that_torch_did_not_draw_is_judged(loss: loops.Loss, code: str | None, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    with safelight.captured(run=tmp_path / "run", say=lambda _: None, stop_after=8) as found:
+        loops.train(loss, steps=8)
+    diagnosis = found.diagnosis()
+    assert diagnosis is not None
+    assert found.is_known
+    assert [each.code for each in diagnosis.findings if each.severity != "info"] == ([] if code is None else [code])

@@ -84,11 +84,12 @@ def loop(
     at: Callable[[int], None] = lambda step: None,
     steps: int = 70,
     batch_size: int = 16,
+    say_all: list[str] | None = None,
     **how: Any,
 ) -> list[str]:
     """A loop whose optimizer never changes a weight; what was said of the watch itself. `shown`: images as the loop has
     them."""
-    said: list[str] = []
+    said: list[str] = [] if say_all is None else say_all
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     drawn = torch.Generator().manual_seed(1)
     kind = declared or prediction
@@ -258,7 +259,7 @@ OFF: dict[str, tuple[nn.Module, dict[str, Any], str]] = {
         "returns (2, 4, 4) for (1, 4, 4)",
     ),
     "other shape": (Known("linear"), {"data": DATA.repeat(1, 3, 2, 2), "given": SEEN}, "has the shape (3, 8, 8)"),
-    "bytes": (Known("linear"), {"data": (DATA * 100).byte(), "given": SEEN}, "data are uint8 numbers"),
+    "bytes": (Known("linear"), {"data": (DATA * 100).byte(), "given": SEEN}, "data has uint8 numbers"),
     "another range": (Known("linear"), {"data": (DATA + 1) / 2, "given": ()}, "another scale than what the model is"),
     "an error": (OnlyInTraining("linear"), {}, "(RuntimeError: not in evaluation)"),
     "few images": (Known("linear"), {"data": DATA[:16], "given": ()}, "fewer than 32 images"),
@@ -489,3 +490,36 @@ def test_a_shield_that_is_gone_is_noticed(
     for module in shields:
         monkeypatch.setattr(f"safelight.probes.{module}.{name}", broken)
     assert everything(tmp_path / "run", data=Augmented())[what] != everything(None)[what]
+
+
+# --- held-out images ------------------------------------------------------------------------------------------------
+
+OTHERS = blobs(512)[256:]  # of the same kind
+HELD_OUT_READINGS = ("probe/raw", "probe/held_raw", "probe/held_gap", "skill/raw", "skill/held")
+
+
+@pytest.mark.parametrize(("held_out", "is_worse"), [(OTHERS, False), (OTHERS.roll(1, -1), True)])
+def test_held_out_images_show_what_is_learnt_of_the_training_images_alone(
+    tmp_path: Path, held_out: Tensor, is_worse: bool
+) -> None:
+    assert loop(tmp_path / "run", Known("exact"), data=DATA, held_out=held_out) == []
+    newest = {name: readings(tmp_path / "run", name)[-1][1] for name in HELD_OUT_READINGS}
+    assert (newest["probe/held_gap"] > 4) is is_worse
+    assert (newest["probe/held_raw"] > 1.2 * newest["probe/raw"]) is is_worse
+    assert (newest["skill/held"] < newest["skill/raw"] - 0.1) is is_worse
+
+
+@pytest.mark.parametrize(
+    ("held_out", "reason"),
+    [
+        (OTHERS / 2 + 0.5, "its mean is 0.44 and its deviation 0.18; those of the training images are"),
+        (OTHERS[:, :, :2], "an image of held_out has the shape (1, 2, 4), the model is called with (1, 4, 4)"),
+        (7, "it is no tensor, array or Dataset of images"),
+    ],
+)
+def test_held_out_images_that_do_not_fit_are_named_and_cost_nothing(tmp_path: Path, held_out: Any, reason: str) -> None:
+    said: list[str] = []
+    loop(tmp_path / "run", Known("linear"), data=DATA, held_out=held_out, say_all=said)
+    assert any(f"held_out is not used: {reason}" in words for words in said), said
+    assert readings(tmp_path / "run", "probe/held_raw") == []
+    assert readings(tmp_path / "run", "skill/raw")

@@ -69,7 +69,7 @@ Epochs = Annotated[str | None, _flag("N", "Length in passes over the images, in 
 BatchSize = Annotated[str | None, _flag("N", "Images per optimizer step.")]
 ImageSize = Annotated[str | None, _flag("N", "Side of the square the model sees, in pixels.")]
 Device = Annotated[str | None, _flag("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
-Precision = Annotated[str | None, _flag("NAME", "fp32, bf16 or fp16.")]
+Precision = Annotated[str | None, _flag("NAME", "fp32, bf16, fp16 or auto.")]
 Accumulate = Annotated[str | None, _flag("N", "Micro-batches per step, or auto.")]
 CheckpointEvery = Annotated[str | None, _flag("N", "Steps between checkpoints, or epochs: 5ep.")]
 SampleEvery = Annotated[str | None, _flag("N", "Steps between pictures, or epochs: 1ep; 0: none.")]
@@ -108,11 +108,12 @@ def settings_from(command: object) -> dict[str, Any]:
 
 def config_from(command: Any) -> Config:
     """default < preset < file < flags."""
-    from safelight.config.presets import default_preset
+    from safelight.config.presets import default_preset, fit_to_source
     from safelight.config.resolve import resolve
 
     settings = settings_from(command)
     preset = command.preset or default_preset(settings, command.config)
+    settings = fit_to_source(command.preset, settings, command.config, _say_once) | settings
     return resolve(preset=preset, file=command.config, settings=settings, say=_say_once)
 
 
@@ -120,6 +121,11 @@ def _say_once(text: str) -> None:
     """By the first of the processes that a launcher started."""
     if os.environ.get("RANK", "0") == "0":
         print(text, file=sys.stderr)
+
+
+def say_loading() -> None:
+    """Before the first long import: on a busy machine it takes a while, and nothing else is to be seen of it."""
+    _say_once("Loading torch …")
 
 
 def whole(flag: str, word: str | None, at_least: int | None = None, at_most: int = MAX_NUMBER) -> int | None:

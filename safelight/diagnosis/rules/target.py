@@ -53,6 +53,28 @@ def detect_kind(run: RunHistory, kind: str) -> Detection | None:
     return Detection(episode.first, words[kind], evidence, NOT_THE_NETWORK, ended_at=episode.ended_at)
 
 
+PREDICTION_OF_ROW = {"epsilon": "epsilon", "sample": "sample", "v": "v_prediction"}
+
+
+def other_type(run: RunHistory) -> Detection | None:
+    """Than what is declared; or, as a warning, than what the scheduler of the loop is made for: nothing shows that it
+    draws the samples."""
+    if (declared := detect_kind(run, "other-type")) is not None:
+        return declared
+    place = run.latest(checks.TARGET_OF_SCHEDULER)
+    target = PREDICTION_OF_ROW.get(_row(run.latest(checks.MIXTURE_ROW, -2)))
+    if not np.isfinite(place) or target is None or target == (name := checks.PREDICTIONS[int(place)]):
+        return None
+    return Detection(
+        int(run.steps(checks.MIXTURE_ROW)[0]),
+        f"The scheduler that noises the images has prediction_type={name!r}, but the target is {target}. A pipeline "
+        "that samples with this scheduler gets garbage from a good loss.",
+        (run.evidence(checks.TARGET_OF_SCHEDULER), run.evidence(checks.MIXTURE_ROW)),
+        NOT_THE_NETWORK,
+        severity="warning",
+    )
+
+
 ANOTHER = 0.3  # of x_t or the target; input perturbation leaves 0.1, anything in bf16 0.004
 NOISE = (2.6, 3.4)  # kurtosis of a draw of noise, by the median over samples
 WHITE = 0.1  # correlation of neighbours in a draw of noise
@@ -208,13 +230,14 @@ RULES = (
         "TAR001",
         "target.other-type",
         "Another prediction type than declared",
-        what="The target is exactly the noise, the image or a velocity, but not the one that was declared.",
+        what="The target is exactly the noise, the image or a velocity, but not the one that was declared. As a "
+        "warning: not the prediction_type of the diffusers scheduler whose table the loop reads.",
         why="The sampler turns the prediction into an image by the declared type: good loss, garbage samples.",
         similar="A target that is none of them is target.wrong.",
-        limits="Loops that do not declare what they predict.",
+        limits="Loops that neither declare what they predict nor noise with a scheduler of diffusers.",
         fix="Make the target, the scheduler's prediction_type and the declaration agree.",
-        needs=(checks.TARGET_DECLARED, tuple(checks.TARGET.values())),
-        detect=partial(detect_kind, kind="other-type"),
+        needs=((checks.TARGET_DECLARED, checks.TARGET_OF_SCHEDULER), (*checks.TARGET.values(), checks.MIXTURE_ROW)),
+        detect=other_type,
     ),
     error_rule(
         "TAR002",

@@ -19,14 +19,14 @@ from safelight.record.dump import describe
 from safelight.vocabulary import LOSS, SKILL_EMA
 
 SECONDS = 5.0  # for one run of many
+UNKNOWN = ("finding", "thumbnail", "distance", "distance_name", "loss", "skill")  # until the record was read
 QUIET_SETTINGS = ("data.cache", "data.workers", "data.scan_workers")  # where and how fast, not what
 
 
 def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
     """One run of the list. `diagnosed`: what the rules found, if they ran since it ended."""
     run_status = read_status(found.folder)
-    unknown = ("finding", "thumbnail", "distance", "distance_name", "loss", "skill")
-    shown = summary(found, run_status) | dict.fromkeys(unknown)
+    shown = summary(found, run_status) | dict.fromkeys(UNKNOWN)
     try:
         with open_run_history(found.folder, SECONDS) as history:
             cards = findings(found.folder, history, run_status, diagnosed=diagnosed)
@@ -43,6 +43,14 @@ def entry(found: FoundRun, diagnosed: RuleFindings = None) -> dict[str, Any]:
             return shown | status(run_status, history, cards)
     except RecordError:
         return shown | status(run_status, None, [])
+
+
+def unread_entry(found: FoundRun) -> dict[str, Any]:
+    """A run of the list whose record was not read yet: what run.json says of it. `pending`: the rest comes."""
+    run_status = read_status(found.folder)
+    waiting = {"tone": "waiting", "sentence": "Reading its record …"}
+    shown = summary(found, run_status) | dict.fromkeys(UNKNOWN) | {"pending": True}
+    return shown | status(run_status, None, [], waiting)
 
 
 def compare_runs(runs: Sequence[FoundRun]) -> dict[str, Any]:

@@ -22,18 +22,20 @@ from safelight.pages.data.clock import clock
 from safelight.pages.data.gallery import TYPES
 from safelight.pages.data.overview import open_run_history, overview, read_settings
 from safelight.pages.data.run_files import read_bytes
-from safelight.pages.data.run_list import compare_runs, entry
+from safelight.pages.data.run_list import compare_runs, entry, unread_entry
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun
 from safelight.pages.data.series import heatmap, series
 from safelight.pages.server import parameters
 from safelight.pages.server.access import AccessGuard, refuse
 from safelight.pages.server.live import Listener, LiveRuns
+from safelight.pages.server.openmetrics import CONTENT_TYPE, openmetrics
 from safelight.pages.server.run_cache import DiagnosisCache, RunCache
 from safelight.pages.server.statics import File, read_page, read_static
 
 FOREVER = "private, max-age=31536000, immutable"
 NOT_FOUND_TEXT = "There is nothing at this address."
+LIST_SECONDS = 0.2  # in which records are read for the list of runs
 NO_STORE = {"cache-control": "no-store"}
 MAGIC = {"image/png": b"\x89PNG\r\n\x1a\n", "image/gif": b"GIF8", "image/jpeg": b"\xff\xd8\xff", "image/webp": b"RIFF"}
 
@@ -58,6 +60,7 @@ class Handlers:
             "/api/live": self.live,
             "/api/delta": self.delta,
             "/api/hello": self.hello,
+            "/metrics": self.metrics,
         }
         return [Route(path, handler, methods=["GET"]) for path, handler in places.items()]
 
@@ -71,11 +74,22 @@ class Handlers:
         return _json(_encode({"safelight": "dashboard", "mark": self._mark}))
 
     def runs(self, request: Request) -> Response:
-        lines = b",".join(self._line(run) for run in self.run_cache.runs())
+        until = time.monotonic() + LIST_SECONDS
+        lines = b",".join(self._line(run, until) for run in self.run_cache.runs())
         return _json(b'{"runs":[' + lines + b'],"time":' + _encode(round(time.time(), 3)) + b"}")
 
-    def _line(self, run: FoundRun) -> bytes:
+    def metrics(self, request: Request) -> Response:
+        until = time.monotonic() + LIST_SECONDS
+        runs = [json.loads(self._line(run, until)) for run in self.run_cache.runs()]
+        return Response(openmetrics(runs), 200, NO_STORE, CONTENT_TYPE)
+
+    def _line(self, run: FoundRun, until: float) -> bytes:
+        """From `until` on no record is read that was not read yet: the page asks again for what is still missing."""
         diagnosed, ended = self.diagnosis_cache.diagnose(run)
+        name = f"line {diagnosed is None}"
+        if time.monotonic() > until and self.run_cache.known(f"{name} {run.id}", run) is None:
+            known = self.run_cache.known(f"line True {run.id}", run)  # read, and not diagnosed yet
+            return known or _encode(unread_entry(run))
         return self._kept(f"line {diagnosed is None}", run, lambda: entry(run, diagnosed), lasting=ended)
 
     def run(self, request: Request) -> Response:

@@ -17,6 +17,7 @@ from pathlib import Path
 import safelight
 from safelight.errors import CheckpointError
 from safelight.files import Disk, make_directories, read_plain, write_atomically
+from safelight.pages.data.runs import describe
 from safelight.pages.server.address import ServerAddress, tunnel
 
 LARGEST_NOTE = 10_000  # bytes
@@ -34,18 +35,25 @@ def wanted() -> bool:
 
 def start_beside(run: Path, say: Callable[[str], None]) -> threading.Thread:
     """Says where the folder of a run can be looked at, as soon as it can; comes back at once and never raises."""
-    thread = threading.Thread(target=_start_and_report, args=(run.absolute().parent, say), daemon=True)
+    thread = threading.Thread(target=_start_and_report, args=(run, say), daemon=True)
     thread.start()
     return thread
 
 
-def _start_and_report(root: Path, say: Callable[[str], None]) -> None:
+def page_of(address: ServerAddress, run: Path) -> str:
+    """The page of one run."""
+    head, question, token = address.url.partition("?")
+    return f"{head}{question}{token}#/run/{describe(run).id}"
+
+
+def _start_and_report(run: Path, say: Callable[[str], None]) -> None:
     try:
+        root = run.absolute().parent
         address = find_listening(root) or _start(root)
         if address is None:
             say("The dashboard did not start; `safelight dashboard` reports why. The training continues without it.")
             return
-        say(f"Dashboard: {address.url}")
+        say(f"Dashboard: {page_of(address, run)}")
         if line := tunnel(address):
             say(f"From your own machine: {line}")
     except Exception as error:  # whatever it is: it is not worth a training

@@ -10,7 +10,7 @@ from safelight import checks
 from safelight.model.memory import available_memory
 from safelight.monitors.modules import trainable_parameters
 from safelight.probes.conditions import exchange_conditions
-from safelight.probes.forward_pass import NARROW_TIME_RANGE, Declared, ForwardPass
+from safelight.probes.forward_pass import NARROW_TIME_RANGE, STEP, Declared, ForwardPass, Repeats
 from safelight.probes.network import measure_network
 from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
 from safelight.probes.runner.guard import ProbeGuard
@@ -18,6 +18,7 @@ from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.update import StateBefore, measure_update
 
 COPIES = 6  # times the weights: what a replay holds for the length of a step
+COPY_COST = 0.4  # of a step: copies of weights and optimizer, and an update of the copies
 SMALL = 64_000_000  # bytes of weights that there is always room to copy
 
 
@@ -26,7 +27,7 @@ class CopyProbe:
 
     def __init__(self, subject: InspectedLoop, guard: ProbeGuard) -> None:
         self._subject, self._guard = subject, guard
-        self._named = trainable_parameters(subject.model)
+        self._named, self._repeats = trainable_parameters(subject.model), Repeats(subject.model)
         self._size = sum(p.numel() * p.element_size() for _, p in self._named)
 
     def has_room(self) -> bool:
@@ -45,15 +46,23 @@ class CopyProbe:
         sample_gradient: Tensor,
     ) -> dict[str, float]:
         """`previous`: the gradients of the step before; `sample_gradient`: the norm of that of one parameter."""
-        readings = self._guard.measure("replay", replay_gradient, self._subject.model, before, passes, previous)
+        readings = self._guard.measure("replay", replay_gradient, self._begin(), before, passes, previous)
         return readings | ({checks.REPLAY_SAMPLE_GRADIENT: float(sample_gradient)} if readings else {})
 
     def search(self, before: StateBefore, last: ForwardPass) -> dict[str, float]:
-        given = self._subject.model, before, last
+        given = self._begin(), before, last
         readings = self._guard.measure("search", search_line, *given)
         readings |= self._guard.measure("labels", measure_labels, *given)
         readings |= self._guard.measure("response", measure_responses, *given)
         return readings | self._guard.measure("conditions", exchange_conditions, *given)
+
+    def _begin(self) -> Repeats:
+        self._repeats = Repeats(self._subject.model)
+        return self._repeats
+
+    def cost_in_steps(self, passes: Sequence[ForwardPass]) -> float:
+        """What the newest replay or search has taken, in steps of the loop."""
+        return COPY_COST + self._repeats.passes / (STEP * max(1, sum(map(_count, passes))))
 
     def measure_network(
         self, micro_batch: ForwardPass, declared: Declared, old: Mapping[str, Tensor]
@@ -64,6 +73,11 @@ class CopyProbe:
         if declared.tells_little or _tells_little(micro_batch, declared):
             readings.pop(checks.NETWORK_TIME_COLLISION, None)
         return readings
+
+
+def _count(passed: ForwardPass) -> int:
+    """Samples of a micro-batch."""
+    return len(passed.input) if passed.input is not None and passed.input.dim() else passed.loss.numel()
 
 
 def _tells_little(micro_batch: ForwardPass, declared: Declared) -> bool:

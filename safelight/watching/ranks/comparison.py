@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from safelight.observing.process_check import MAX_NAMED_PROCESSES, shared_by_processes
-from safelight.probes.skill import DEVIATION_RATIO, MEAN_APART
+from safelight.probes.dataset import DEVIATION_RATIO, MEAN_APART
 from safelight.vocabulary import DATA_APART, DRIFT, GRADIENTS_APART, OVERLAP, REDUCTION, SAME_NOISE
 
 Look = Mapping[str, np.ndarray]

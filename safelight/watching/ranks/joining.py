@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.modules import named_without_wrappers, unwrapped
+from safelight.monitors.modules import REPLICATED, is_of, named_without_wrappers, unwrapped
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, ema_of
 from safelight.watching.ranks.calls import Calls
@@ -79,8 +79,7 @@ class Members:
 
 def _replicas(module: nn.Module) -> int:
     """How many processes DDP keeps alike."""
-    is_replicated = type(module).__name__ == "DistributedDataParallel"
-    return torch.distributed.get_world_size(module.process_group) if is_replicated else 0  # type: ignore[arg-type]
+    return torch.distributed.get_world_size(module.process_group) if is_of(module, REPLICATED) else 0  # type: ignore[arg-type]
 
 
 def _line(

@@ -224,3 +224,18 @@ def test_an_error_of_ours_is_no_traceback_and_no_end(runs: Path, run: str, monke
         assert b"secret" not in answer.whole
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
         assert get(port, "/api/runs").code == 200
+
+
+def test_a_long_list_is_answered_before_every_record_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        make_run(tmp_path / name)
+    with served([tmp_path]) as port:
+        monkeypatch.setattr(app, "LIST_SECONDS", -1.0)
+        unread = get(port, "/api/runs").json()["runs"]
+        assert [each["pending"] for each in unread] == [True, True]
+        assert {each["state"] for each in unread} == {"finished"}
+        monkeypatch.setattr(app, "LIST_SECONDS", 1e9)
+        read = get(port, "/api/runs").json()["runs"]
+        assert ["pending" in each for each in read] == [False, False]
+        monkeypatch.setattr(app, "LIST_SECONDS", -1.0)
+        assert not any("pending" in each for each in get(port, "/api/runs").json()["runs"])  # it is kept

@@ -328,6 +328,7 @@ def test_runs_are_compared_side_by_side(runs: Path, address: str, open_page: Ope
     levels = page.locator("table.levels tbody tr")
     assert levels.count() == 16
     assert levels.first.locator("td").count() == 4  # loss and skill of both
+    page.locator(".compare-body figure.chart").first.scroll_into_view_if_needed()
     row = page.locator("table.settings tbody tr").filter(has_text="optimizer.lr")
     assert row.locator("td").all_inner_texts() == ["0.001", "0.01"]
     wait_until(page, lambda: last_step(page, "Distance from real images") == 299)
@@ -639,3 +640,30 @@ def test_what_passed_is_listed_by_family(runs: Path, address: str, open_page: Op
     assert re.search(r"\d+ passed", family.locator("summary").inner_text())
     family.locator("summary").click()
     assert family.locator(".check-list.good li").count() > 0
+
+
+BAD = ("serious", "critical")
+PLACES = ("", "run/{sound}", "run/{sound}/samples", "run/{sound}/signals", "run/{sound}/data", "run/{other}/reproduce",
+          "run/{sick}/findings", "run/{sound}/findings", "compare/{sound},{other}")  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_nothing_serious_stands_in_the_way_of_anybody(runs: Path, address: str, open_page: Open, theme: str) -> None:
+    """axe-core on every page; the last control shows that it sees what it should."""
+    reason = "needs axe-core: pip install axe-playwright-python"
+    package = pytest.importorskip("axe_playwright_python", reason=reason)
+    axe = (Path(package.__file__).parent / "axe.min.js").read_text()
+    ids = {name: id_of(runs, name) for name in ("sound", "other", "sick")}
+    page = open_page(address, theme=theme)
+    page.evaluate(axe)
+
+    def violations() -> list[str]:
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+        return [f"{each['id']}: {each['nodes'][0]['target']}" for each in found if each["impact"] in BAD]
+
+    for place in PLACES:
+        page.evaluate("place => { location.hash = place }", f"#/{place.format(**ids)}")
+        settle(page)
+        assert violations() == [], place
+    page.evaluate("document.querySelector('main').append(document.createElement('input'))")
+    assert [each.partition(":")[0] for each in violations()] == ["label"]

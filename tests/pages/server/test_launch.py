@@ -14,6 +14,7 @@ import pytest
 from folders import make_run
 from serving import PATIENCE, get, served, wait_for
 
+from safelight.pages.data.runs import describe
 from safelight.pages.server import launch
 from safelight.pages.server.address import ServerAddress
 
@@ -81,7 +82,7 @@ def test_the_training_goes_on_while_it_starts(tmp_path: Path, own_notes: Path, m
     assert told == []  # it came back, though nothing has started
     go.set()
     thread.join(PATIENCE)
-    assert told == ["Dashboard: http://localhost:1234/"]
+    assert told == [f"Dashboard: http://localhost:1234/#/run/{describe(tmp_path / 'runs' / 'a').id}"]
 
 
 def test_it_starts_once_and_outlives_who_started_it(tmp_path: Path, own_notes: Path) -> None:
@@ -89,12 +90,14 @@ def test_it_starts_once_and_outlives_who_started_it(tmp_path: Path, own_notes: P
     launch.start_beside(run, told.append).join(PATIENCE)
     found = note(tmp_path / "runs")
     try:
-        assert told == [f"Dashboard: http://localhost:{found['port']}/"]
-        assert get(found["port"], "/api/runs").json()["runs"][0]["name"] == "a"
+        [listed] = get(found["port"], "/api/runs").json()["runs"]
+        assert listed["name"] == "a"
+        assert told == [f"Dashboard: http://localhost:{found['port']}/#/run/{listed['id']}"]
         assert os.getsid(found["pid"]) != os.getsid(0)
         assert os.getpriority(os.PRIO_PROCESS, found["pid"]) >= launch.NICE
         launch.start_beside(make_run(tmp_path / "runs" / "b"), again.append).join(PATIENCE)
-        assert again == told
+        assert [line.partition("#")[0] for line in again] == [line.partition("#")[0] for line in told]
+        assert again != told  # each has a page of its own
         assert note(tmp_path / "runs") == found
     finally:
         end(found["pid"])

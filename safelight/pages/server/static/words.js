@@ -47,10 +47,14 @@ export function bytes(value) {
   return `${Number((value / 1000 ** power).toPrecision(3))} ${units[power]}`;
 }
 
+/** @type {Intl.DateTimeFormat | null} made once: it takes as long as a row of the list of runs */
+let dates = null;
+
 /** @param {number | null | undefined} seconds since 1970 */
 export function moment(seconds) {
   if (!seconds) return "–";
-  return new Date(seconds * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  dates ??= new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+  return dates.format(new Date(seconds * 1000));
 }
 
 /** A reading in its unit. @param {number | null | undefined} value @param {string} [unit] */

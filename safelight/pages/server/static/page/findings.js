@@ -81,7 +81,7 @@ export class Findings {
     return h("section.batch", h("h3.eyebrow", `The batch of step ${count(batch.step)}`),
       h("p", `Images ${pairs.join(", ")}${batch.samples.length > SAMPLES ? " …" : ""}`),
       rows.length > 0 && h("div.scroll", h("table.evidence",
-        h("thead", h("tr", ["", "lowest", "highest", "mean", "deviation", "not finite"].map((word) => h("th", { scope: "col" }, word)))),
+        h("thead", h("tr", ["of", "lowest", "highest", "mean", "deviation", "not finite"].map((word) => h("th", { scope: "col" }, word)))),
         h("tbody", rows.map((name) => h("tr", h("td", name),
           ["min", "max", "mean", "std"].map((key) => h("td", h("b", batch[name][key] === null ? "–" : number(batch[name][key])))),
           h("td.quiet", `${number(100 * (batch[name].nonfinite ?? 0))} %`)))))),

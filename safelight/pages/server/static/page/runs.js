@@ -8,6 +8,7 @@ import { compareAddress, runAddress } from "../router.js";
 import { count, duration, measured, moment, number, stateWords } from "../words.js";
 
 const AGAIN = 5000; // ms
+const SOON = 300; // ms, while records of runs are still being read
 const FEW = 3; // fewer runs need no search
 
 /** What is not known comes last. @param {number | null | undefined} value @param {number} sign */
@@ -77,7 +78,7 @@ export function openRuns(main, source) {
       trouble.hidden = false;
       say(trouble, /** @type {Error} */ (error).message);
     }
-    timer = setTimeout(look, AGAIN);
+    timer = setTimeout(look, runs.some((run) => run.pending) ? SOON : AGAIN);
   };
   document.addEventListener("visibilitychange", look);
   look();
