@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,14 +165,17 @@ def test_after_a_stop_signal_only_what_fits_is_saved(
     grace: float | None, took: float, saved: int, measured: bool, whole: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    run, true = tmp_path / "run", Writer._save
+    run, true, is_saved = tmp_path / "run", Writer._save, threading.Event()
 
     def save(self: Writer, *given: Any) -> None:
         true(self, *given)
         self.seconds = took
+        if self.last_saved == 2:
+            is_saved.set()
 
     def stop(step: int) -> None:
         if step == 3:
+            assert is_saved.wait(300), "what it took is known before the signal comes"
             signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(Writer, "_save", save)
