@@ -14,6 +14,7 @@ from safelight.capturing.preconditioned import preconditioning
 from safelight.capturing.tables import readings_of, table_of
 from safelight.capturing.trace import Compared, Made, SeenCall, Trace, tensors_in
 from safelight.diffusion.process import per_sample
+from safelight.model.calls import parameter_names
 from safelight.probes.forward_pass import Call, ForwardPass
 
 MOST_CLEANS, MOST_NOISES = 24, 6
@@ -84,7 +85,8 @@ def _forms(trace: Trace, calls: Sequence[SeenCall], before_clamps: bool) -> Iter
 
 
 def _repeatable(seen: SeenCall) -> Call:
-    return Call(seen.inputs, seen.named, seen.answer, seen.training, seen.half, seen.random).detached()
+    names = parameter_names(seen.module)
+    return Call(seen.inputs, seen.named, seen.answer, seen.training, seen.half, seen.random, names).detached()
 
 
 def _explain_form(trace: Trace, form: Tensor, call: SeenCall, numbers: Numbers, is_drawn: bool) -> Mixing | None:
@@ -214,7 +216,7 @@ def _times_and_labels(
     level = np.arctan2(mixing.s, mixing.a)
     shown = next((value for value in vectors if _follows(value, level)), None)
     if shown is None:
-        seen = Call(call.inputs, call.named, None).t
+        seen = Call(call.inputs, call.named, None, parameters=parameter_names(call.module)).t
         shown = None if seen is None else seen.detach()
     t = shown
     if size > 3 and (shown is None or not _follows(shown, level)):

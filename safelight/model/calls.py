@@ -41,3 +41,13 @@ def takes_time(model: nn.Module) -> bool:
     except ValueError:
         return True
     return True
+
+
+def parameter_names(model: nn.Module) -> tuple[str, ...]:
+    """What `forward` calls the inputs that may be passed by position; none where it takes any."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(each.name for each in parameters if each.kind in by_place)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.model.calls import answer_of
+from safelight.model.calls import answer_of, parameter_names
 from safelight.monitors.hook_table import hook_after_call, hook_before_call, is_traced
 from safelight.monitors.pieces import local_of
 from safelight.probes.forward_pass import Call
@@ -67,7 +67,7 @@ class CallHooks:
                 half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
                 if answer is not None and answer.requires_grad and answer.dim() > 1 and self._is_thorough():
                     answer.register_hook(_weakly(self._after_answer_gradient))
-                call = Call(inputs, named, answer, network.training, half, self._random)
+                call = Call(inputs, named, answer, network.training, half, self._random, parameter_names(network))
                 self._call = call.detached() if self._needs_call() else None
                 on_call(network.training, half)
 

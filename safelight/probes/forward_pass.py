@@ -117,6 +117,8 @@ class Call:
     """The type of autocast, if it was on."""
     random: Tensor | None = None
     """The random state of the host just before."""
+    parameters: tuple[str, ...] = ()
+    """What the network calls its first inputs; as many as are known."""
 
     @property
     def x(self) -> Tensor | None:
@@ -135,7 +137,7 @@ class Call:
 
     @property
     def _time(self) -> Tensor | None:
-        """As it was passed: [batch], or with dimensions of 1 behind. The second input, one of a usual name, or the only
+        """As it was passed: [batch], or with dimensions of 1 behind. One of a usual name, the second input, or the only
         vector that is passed by position, as in model(t, x)."""
         found = self._found(1, TIMES)
         if found is None:
@@ -166,9 +168,11 @@ class Call:
         return isinstance(value, Tensor) and x is not None and value.dim() > 0 and value.numel() == len(value) == len(x)
 
     def _found(self, place: int, names: tuple[str, ...]) -> Tensor | None:
-        """The first of these inputs that has one number for each sample."""
-        by_name = dict(self._tensors())
-        values = [*self.inputs[place : place + 1], *(by_name.get(name) for name in names)]
+        """The first of these inputs that has one number for each sample: a network with forward(x, c, t) has its
+        time in another place than most."""
+        by_name, by_place = dict(self._tensors()), dict(zip(self.parameters, self.inputs, strict=False))
+        named = [by_place.get(name) for name in names]
+        values = [*named, *self.inputs[place : place + 1], *(by_name.get(name) for name in names)]
         return next((value for value in values if value is not self.x and self._is_of_samples(value)), None)
 
     def _tensors(self) -> list[tuple[str, Tensor]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import UsageError
-from safelight.model.calls import call_model, takes_time
+from safelight.model.calls import call_model, parameter_names, takes_time
 
 X, T = torch.ones(2, 1), torch.zeros(2, dtype=torch.long)
 
@@ -41,3 +41,16 @@ def test_a_model_without_timesteps_is_called_without() -> None:
     assert not takes_time(linear)
     assert takes_time(Returning(None))
     assert call_model(linear, X, None).shape == X.shape
+
+
+def test_names_of_what_is_passed_by_position() -> None:
+    class Named(nn.Module):
+        def forward(self, x: Tensor, c: Tensor, t: Tensor, *rest: Tensor, scale: float = 1.0) -> Tensor:
+            return x
+
+    class Anything(nn.Module):
+        def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+            return inputs[0]
+
+    assert parameter_names(Named()) == ("x", "c", "t")
+    assert parameter_names(Anything()) == ()

@@ -38,6 +38,18 @@ def test_what_a_call_is_made_of(
     assert call.x is (None if name == "no images" else X0)
 
 
+def test_the_signature_says_which_input_is_the_time() -> None:
+    """As in model(x, c, t, mask), whose second input is the class."""
+    inputs, names = (X0, LABELS, T, torch.ones(len(T))), ("x", "c", "t", "mask")
+    call = Call(inputs, {}, parameters=names)
+    assert call.t is T
+    assert call.labels is LABELS
+    assert call.with_changes(t=T + 1).inputs[1] is LABELS
+    assert call.of_first(2).t is not None
+    assert Call(inputs, {}).t is LABELS, "the control: by their places"
+    assert Call((X0, T, LABELS), {}, parameters=("images", "steps", "kind")).t is T
+
+
 def test_other_values_in_the_same_places() -> None:
     call = Call((X0, T), {"labels": LABELS, "return_dict": False})
     changed = call.with_changes(t=T + 1, labels=LABELS + 1)
