@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 
@@ -84,6 +85,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for group in groups for item in group]
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a file draws while it is imported is the same whatever was imported before."""
+    if isinstance(collector, pytest.Module):
+        seed_all()
+
+
+def seed_all() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
 def pytest_collection_finish() -> None:
     """Collections of garbage need not go through thousands of tests again and again: half of the time of some files."""
     gc.collect()
@@ -110,6 +123,12 @@ def one_thread() -> None:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Prepared images of tests never land in the user's own cache; one cache serves them all."""
     os.environ["SAFELIGHT_CACHE"] = str(tmp_path_factory.getbasetemp() / "cache")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """What a test draws does not depend on those before it, which come in any order."""
+    seed_all()
 
 
 @pytest.fixture(autouse=True)
