@@ -28,7 +28,7 @@ from bench.memory import resident
 from safelight.config.resolve import resolve
 from safelight.config.tree import Data
 from safelight.data import cache
-from safelight.data.batches import Batches, Rows
+from safelight.data.batches import Batches, ImageBatch
 from safelight.data.cache_writer import CacheWriter, fingerprint
 from safelight.data.images import Images
 from safelight.data.listing import Listing, digest
@@ -166,13 +166,13 @@ def _from_cache(images: Images, threads: int, count: int) -> Loader:
     return Loader(count, run)
 
 
-def prefetched(batches: Batches, steps: Sequence[int], threads: int) -> Iterator[Rows]:
+def prefetched(batches: Batches, steps: Sequence[int], threads: int) -> Iterator[ImageBatch]:
     """As many batches ahead as there are threads, like `training.batch_loader`."""
     if not threads:
         yield from (batches.rows(step, 0, BATCH) for step in steps)
         return
     with ThreadPoolExecutor(threads) as pool:
-        ahead: list[Future[Rows]] = []
+        ahead: list[Future[ImageBatch]] = []
         for step in steps:
             ahead.append(pool.submit(batches.rows, step, 0, BATCH))
             if len(ahead) > threads:

@@ -21,7 +21,7 @@ from safelight.errors import SafelightError
 from safelight.terminal import Terminal
 
 if TYPE_CHECKING:
-    from safelight.training.step_reader import StepSummary
+    from safelight.training.step_reporter import StepSummary
 
 RESULTS = Path(__file__).parent / "results"
 HOST = "safelight"

@@ -31,7 +31,7 @@ from safelight.generate import Request, generate
 from safelight.opened import load_model
 from safelight.start import train
 from safelight.terminal import Terminal
-from safelight.training.step_reader import StepSummary
+from safelight.training.step_reporter import StepSummary
 from safelight.words import with_error
 
 SAMPLES, SAMPLER_STEPS, CHECKPOINTS = 1024, 50, 20

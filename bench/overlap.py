@@ -27,7 +27,7 @@ from bench.scale import CASES
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.data.prepare import open_images
-from safelight.processes.group import Pending, ProcessGroup
+from safelight.processes.group import AsyncResult, ProcessGroup
 from safelight.processes.reduction import Reduction
 from safelight.training.build import Setup, build, infer_data_settings
 
@@ -72,20 +72,20 @@ class Link:
     def put_before(self, group: ProcessGroup) -> None:
         reduce, wait = group.start_all_reduce, group.wait
 
-        def reducing(tensor: Tensor) -> Pending:
+        def reducing(tensor: Tensor) -> AsyncResult:
             pending = reduce(tensor)
             self.send(pending, 2 * self._ring * tensor.nbytes)
             return pending
 
-        def sending(start: Callable[..., Pending]) -> Callable[..., Pending]:
-            def started(*given: Any) -> Pending:
+        def sending(start: Callable[..., AsyncResult]) -> Callable[..., AsyncResult]:
+            def started(*given: Any) -> AsyncResult:
                 pending = start(*given)
                 self.send(pending, self._ring * pending.result.nbytes)
                 return pending
 
             return started
 
-        def waiting(pending: Pending) -> Tensor:
+        def waiting(pending: AsyncResult) -> Tensor:
             found = wait(pending)
             self.receive(pending)
             return found

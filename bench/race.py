@@ -50,7 +50,7 @@ from safelight.start import train
 from safelight.terminal import Terminal
 from safelight.training.build import infer_data_settings
 from safelight.training.network import build_model
-from safelight.training.step_reader import StepSummary
+from safelight.training.step_reporter import StepSummary
 
 MARKS, DDIM_STEPS, REFERENCES = 6, 50, 5000
 OURS = "safelight"

@@ -32,11 +32,11 @@ from safelight.data.prepare import open_images
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.schedule import make_schedule
 from safelight.model.unet import predict
-from safelight.monitors.suite import FULL_PASS_EVERY
+from safelight.monitors.suite import FULL_READ_INTERVAL
 from safelight.observing.batch_check import BatchCheck
 from safelight.observing.observer import Observer
 from safelight.probes.probe_runner import ProbeRunner
-from safelight.probes.probe_schedule import CLOSE_STEP, ProbeSchedule
+from safelight.probes.probe_schedule import DENSE_UNTIL_STEP, ProbeSchedule
 from safelight.record.store import RecordWriter
 from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.network import build_model
@@ -289,12 +289,12 @@ def measure_closely(alone: Contender, seen: Contender, pairs: int) -> Closely:
     """Single steps of the two in turns: finer than blocks on a machine that is never still. The watched one is past
     the first steps, which are all looked at closely."""
     agenda, usual, kinds = ProbeSchedule(), list[float](), dict[str, list[float]]()
-    for step in range(CLOSE_STEP + 8):
+    for step in range(DENSE_UNTIL_STEP + 8):
         seen.step(step)
         advance(agenda)
     alone.step(0)
     started, before = time.perf_counter(), thread_seconds(RECORD_THREAD)
-    for number in range(CLOSE_STEP + 8, CLOSE_STEP + 8 + pairs):
+    for number in range(DENSE_UNTIL_STEP + 8, DENSE_UNTIL_STEP + 8 + pairs):
         begun = time.perf_counter()
         alone.step(number)
         between = time.perf_counter()
@@ -339,7 +339,7 @@ def kind_of(number: int, agenda: ProbeSchedule, looked: bool) -> str:
     if due.replay or due.search:
         return ASKED
     look = ("thorough" if due.ema else "close") if due.thorough else f"magnitudes {due.magnitudes}"
-    return f"every weight {number % FULL_PASS_EVERY == 0}, {look}, brought to the host {looked}"
+    return f"every weight {number % FULL_READ_INTERVAL == 0}, {look}, brought to the host {looked}"
 
 
 def thread_seconds(name: str) -> float:

@@ -15,7 +15,7 @@ from safelight.config.aliases import advice_on
 from safelight.config.effect import refuse_own_model
 from safelight.config.presets import FLAGS, default_preset, fit_to_source, settings_of_objective
 from safelight.config.resolve import nearest, resolve
-from safelight.data import own
+from safelight.data import user_images
 from safelight.errors import UsageError
 from safelight.run import open_run
 from safelight.terminal import Terminal
@@ -85,7 +85,7 @@ def _source(data: Any, settings: Mapping[str, Any], config: object, say: Callabl
     """The settings that the argument `data` stands for; images that are no files are stored first."""
     if isinstance(data, str | Path):
         return {"data.source": str(data)}
-    kept = own.keep(data, resolve(settings={k: v for k, v in settings.items() if k == "data.cache"}).data, say)
+    kept = user_images.keep(data, resolve(settings={k: v for k, v in settings.items() if k == "data.cache"}).data, say)
     found: dict[str, Any] = {"data.source": kept.source}
     if config is None and "data.image_size" not in settings and kept.side and kept.side % OWN_STRIDE == 0:
         found["data.image_size"] = kept.side

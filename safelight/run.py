@@ -178,7 +178,7 @@ FACTS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-class SilentFolder(RunFolder):
+class ReadOnlyRunFolder(RunFolder):
     """The folder of every process but the first: knows where the run is, and writes nothing."""
 
     def update_status(self, **facts: Any) -> None: ...

@@ -27,8 +27,8 @@ from safelight.opened import (
 from safelight.processes.group import ProcessGroup, join_group
 from safelight.processes.restarts import is_restart, note_start, refuse_hopeless
 from safelight.run import (
+    ReadOnlyRunFolder,
     RunFolder,
-    SilentFolder,
     create_run,
     free_name,
     locked,
@@ -109,7 +109,7 @@ def _new_path(run: Path | None, config: Config, force: bool, say: Callable[[str]
 def _locked_run(path: Path, group: ProcessGroup, make: Callable[[Path], RunFolder]) -> Iterator[RunFolder]:
     """The run folder, locked by the first process, which alone writes to it."""
     if not group.is_main:
-        yield SilentFolder(path)
+        yield ReadOnlyRunFolder(path)
         return
     with locked(make(path)) as folder:
         yield folder

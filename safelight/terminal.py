@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safelight.diagnosis import Diagnosis
     from safelight.run import RunFolder
     from safelight.training.build import Setup
-    from safelight.training.step_reader import StepSummary
+    from safelight.training.step_reporter import StepSummary
 
 REFRESHES_PER_SECOND = 4
 PLAIN_SECONDS = 10.0

@@ -20,7 +20,7 @@ class Signal:
 LOSS = Signal("loss/mean", "Unweighted loss of the step's batch.")
 LOSS_SMOOTH = Signal("loss/smooth", "Mean of that loss over the last 64 steps.")
 LOSS_DEVIATION = Signal("loss/deviation", "Standard deviation of that loss over the last 64 steps.")
-LOSS_NORMALIZED = Signal("loss/whitened", "Loss of each sample over the usual loss at its noise level; 1: as usual.")
+LOSS_NORMALISED = Signal("loss/whitened", "Loss of each sample over the usual loss at its noise level; 1: as usual.")
 LOSS_AT_LEVEL = Signal("loss/level", "Loss by noise level over 64 steps; 00: least noise, 15: most.", family=True)
 TIMESTEPS_OUTSIDE = Signal("loss/outside", "Share of samples with a timestep outside the schedule, if there are any.")
 LEARNING_RATE = Signal("optimizer/lr", "Learning rate as it was applied.")

@@ -11,7 +11,7 @@ import pytest
 
 import safelight
 from safelight import checks
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.vocabulary import SIGNALS
 
 PACKAGE = Path(safelight.__file__).parent
@@ -28,12 +28,14 @@ PROBES = [
     PACKAGE / "observing" / "stage_pictures.py",
 ]
 FAMILIES = {name: value for name, value in vars(checks).items() if isinstance(value, dict | tuple) and name.isupper()}
-DECLARED = {name: value for name, value in vars(checks).items() if isinstance(value, Check)}
+DECLARED = {name: value for name, value in vars(checks).items() if isinstance(value, ProbeReading)}
 
 
-def of_family(name: str) -> list[Check]:
+def of_family(name: str) -> list[ProbeReading]:
     value = FAMILIES[name]
-    return [check for check in (value.values() if isinstance(value, dict) else value) if isinstance(check, Check)]
+    return [
+        check for check in (value.values() if isinstance(value, dict) else value) if isinstance(check, ProbeReading)
+    ]
 
 
 EVERY = sorted({*DECLARED.values(), *(check for name in FAMILIES for check in of_family(name))})
@@ -53,9 +55,9 @@ DOCUMENTED = {
 }  # fmt: skip
 
 
-def used_in(source: str) -> set[Check]:
+def used_in(source: str) -> set[ProbeReading]:
     """The checks that code names: `checks.NAME`, or a family, whole or by its key."""
-    found: set[Check] = set()
+    found: set[ProbeReading] = set()
     subscripted: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
@@ -87,7 +89,7 @@ def bare_in(source: str) -> Iterator[str]:
             yield f"line {node.lineno}: {node.value!r}"
 
 
-def used(files: list[Path]) -> set[Check]:
+def used(files: list[Path]) -> set[ProbeReading]:
     return set().union(*(used_in(file.read_text(encoding="utf-8")) for file in files))
 
 

@@ -13,7 +13,7 @@ import pytest
 import tyro
 
 from safelight import errors, keys
-from safelight.cli import VERBS, main
+from safelight.cli import COMMANDS, main
 from safelight.config import tree
 from safelight.config.check import check
 from safelight.config.presets import ABOUT, FLAGS, PRESETS
@@ -84,7 +84,7 @@ def flags_of(verb: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     return {flag for column in columns for flag in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", column)}
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_every_command_and_flag_is_documented_and_no_other(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     flags = flags_of(verb, capsys)
     assert {"-h", "--help"} <= flags
@@ -109,7 +109,7 @@ def test_changes_at_resume_are_listed() -> None:
         assert set(re.findall(rf"`((?:{SECTION_NAMES})\.\w+)`", rows[kind])) == names
 
 
-VERB = "|".join(VERBS)
+VERB = "|".join(COMMANDS)
 COMMAND = re.compile(rf"(?:^|\s|\()safelight +((?:{VERB})\b[^#&|;)\n]*)", re.M)
 
 

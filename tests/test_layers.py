@@ -24,7 +24,7 @@ LAYERS = [
     ["config"],
     ["run", "record", "data", "diffusion", "model", "pictures", "monitors"],
     ["outputs", "ranking"],
-    ["generate", "export", "comparison", "diagnosis", "contact", "yardstick"],
+    ["generate", "export", "comparison", "diagnosis", "contact_sheet", "yardstick"],
     ["evaluate", "probes", "processes"],
     ["checkpoints", "pages", "capturing"],
     ["observing"],

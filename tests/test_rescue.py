@@ -24,7 +24,7 @@ STEPS = 6
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reading of the device and a heartbeat after every step."""
     monkeypatch.setattr("safelight.monitors.reading_buffer.HOST_SECONDS", 0.0)
-    monkeypatch.setattr("safelight.training.step_reader.HEARTBEAT_SECONDS", -1.0)
+    monkeypatch.setattr("safelight.training.step_reporter.HEARTBEAT_SECONDS", -1.0)
     monkeypatch.setattr("safelight.record.store.STORE_SECONDS", 0.0)
 
 

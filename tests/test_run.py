@@ -10,8 +10,8 @@ import pytest
 
 from safelight.errors import UsageError
 from safelight.run import (
+    ReadOnlyRunFolder,
     RunFolder,
-    SilentFolder,
     create_run,
     free_name,
     is_run,
@@ -30,7 +30,7 @@ def test_facts_are_merged_into_the_status(tmp_path: Path) -> None:
     folder.update_status(step=2)
     status = folder.status()
     assert (status["status"], status["step"], status["pid"]) == ("training", 2, os.getpid())
-    SilentFolder(folder.path).update_status(step=3)
+    ReadOnlyRunFolder(folder.path).update_status(step=3)
     assert folder.status()["step"] == 2
 
 

@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from safelight.terminal import Terminal, _epochs_in_words, _precision_in_words
-from safelight.training.step_reader import StepSummary
+from safelight.training.step_reporter import StepSummary
 
 
 class FullDisk(io.StringIO):

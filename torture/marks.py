@@ -14,7 +14,7 @@ from typing import Any
 from safelight import start
 from safelight.checkpoints import writer as checkpoint
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.observing.observer import StepView
+from safelight.observing.observer import StepResult
 from safelight.training.loop import Trainer
 from safelight.training.pictures import PicturesAndEvaluations
 from safelight.training.step import Stepper
@@ -188,7 +188,7 @@ def put_up_marks(marks: Marks) -> None:
     checkpoint.commit = _within(checkpoint.commit, marks.during_save)
     take = Stepper.step
 
-    def marked(self: Stepper, inputs: Sequence[MicroBatch], step: int, *more: Any, **named: Any) -> StepView:
+    def marked(self: Stepper, inputs: Sequence[MicroBatch], step: int, *more: Any, **named: Any) -> StepResult:
         marks.begin_step(step)
         marks.stand(step)
         return take(self, inputs, step, *more, **named)

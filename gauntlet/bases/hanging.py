@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 import safelight.training.step as stepping
-from safelight.data.batches import Rows
+from safelight.data.batches import ImageBatch
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import NoisedBatch
 from safelight.healing.step_settings import StepSettings
@@ -25,10 +25,10 @@ Hang = Callable[["Own", Setup, dict[str, Any]], None]
 def _batches(own: Own, parts: Setup, _: dict[str, Any]) -> None:
     rows = parts.loader.batches.rows
 
-    def drawn(step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> Rows:
+    def drawn(step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> ImageBatch:
         own.step, own._rows = step, rows(step, start, stop, quarantined)
         images, labels = own.draw_batch()
-        return Rows(images, labels, own._rows.ids)
+        return ImageBatch(images, labels, own._rows.ids)
 
     parts.loader.batches.rows = drawn
 

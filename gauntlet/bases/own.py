@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from gauntlet.loop_parts import PIECES, Batch, noised, target
 from gauntlet.options import Base, Options
 from safelight.config.resolve import resolve
-from safelight.data.batches import Rows
+from safelight.data.batches import ImageBatch
 from safelight.data.prepare import open_images
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.diffusion.objective import NoisedBatch
 from safelight.observing.observer import Observer
-from safelight.record.store import SilentRecordWriter
+from safelight.record.store import NullRecordWriter
 from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.ema import MAIN_EMA
 from safelight.training.optimizer import learning_rate
@@ -80,7 +80,7 @@ class Own:
         self.labels: Tensor | None = None
         self._weights = [p for p in self.model.parameters() if p.requires_grad]  # now: a fault may freeze some
         self._micro: MicroBatch | None = None
-        self._rows: Rows | None = None
+        self._rows: ImageBatch | None = None
         self._original: dict[str, Any] = {}
 
     @property
@@ -177,7 +177,7 @@ class Own:
 
     def train_bare(self) -> None:
         """All steps without trainer, record and watch: what a fault does when nobody looks."""
-        observer = Observer(SilentRecordWriter(), self.parts.state.monitors)
+        observer = Observer(NullRecordWriter(), self.parts.state.monitors)
         for step in range(self.options.steps):
             inputs = [micro.moved(self.parts.runtime.to_device) for micro in self.parts.loader.load(step)]
             self.parts.stepper.step(inputs, step, observer=observer)

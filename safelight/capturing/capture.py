@@ -22,11 +22,11 @@ from safelight.capturing.patches import Patches, is_wrapped, weakly
 from safelight.capturing.trace import SeenCall, tensors_in
 from safelight.capturing.window import CaptureWindow
 from safelight.monitors.hook_table import hook_before_call, is_traced
-from safelight.monitors.modules import unwrapped
-from safelight.monitors.pieces import is_sharded
+from safelight.monitors.parameters import unwrapped
+from safelight.monitors.shards import is_sharded
 from safelight.monitors.step_hooks import remove_silenced, silence
 from safelight.probes.forward_pass import Call, ForwardPass
-from safelight.probes.probe_schedule import CLOSE_STEP, EVERY, LATE_INTERVAL, SETTLED_STEP, due_at
+from safelight.probes.probe_schedule import DENSE_PAIR_INTERVAL, DENSE_UNTIL_STEP, LATE_INTERVAL, SETTLED_STEP, due_at
 from safelight.words import first_line
 
 
@@ -34,11 +34,11 @@ def is_captured(updates: int) -> bool:
     """Whether the step after so many updates is: all of the first, two in a row now and then, and those that are
     replayed."""
     due = due_at(updates)
-    every = EVERY if updates < SETTLED_STEP else LATE_INTERVAL
-    return updates < CLOSE_STEP or updates % every < 2 or due.replay or due.search
+    every = DENSE_PAIR_INTERVAL if updates < SETTLED_STEP else LATE_INTERVAL
+    return updates < DENSE_UNTIL_STEP or updates % every < 2 or due.replay or due.search
 
 
-class Follower(Protocol):
+class CaptureListener(Protocol):
     """Receives the captured micro-batches. What it raises reaches the script."""
 
     def found(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: ExplainedMicroBatch | None) -> None:
@@ -62,7 +62,7 @@ class Capture:
 
     def __init__(
         self,
-        follower: Follower,
+        follower: CaptureListener,
         say: Callable[[str], None],
         *,
         network: nn.Module | None = None,

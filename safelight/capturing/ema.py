@@ -17,7 +17,7 @@ from safelight.capturing.living import averages_like
 from safelight.capturing.patches import weakly
 from safelight.capturing.still import StillCopies
 from safelight.monitors.hook_table import hook_before_call, is_traced
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 from safelight.vocabulary import CHECK
 
 MAX_COMPARED_PARAMETERS, MAX_COMPARED_NUMBERS = 4, 1_000_000  # parameters that are compared, and numbers in one

@@ -10,7 +10,7 @@ from torch import nn
 
 from safelight.capturing.explanation import ExplainedMicroBatch
 from safelight.capturing.living import frozen_whole_of, held_numbers, held_of, whole_of
-from safelight.diffusion.recognition import TARGETS, Mixtures, Recognised, recognise
+from safelight.diffusion.recognition import TARGETS, FittedCoefficients, RecognisedProcess, recognise
 from safelight.words import with_article
 
 MAX_KEPT_SAMPLES = 4096  # samples that are kept as numbers
@@ -57,12 +57,14 @@ class CaptureEvidence:
             self._columns.append(_columns(found))
             self._samples += self._columns[-1].shape[1]
 
-    def recognised(self) -> Recognised:
+    def recognised(self) -> RecognisedProcess:
         if not self._columns:
-            return Recognised()
+            return RecognisedProcess()
         a, s, t, p, q = np.concatenate(self._columns, axis=1)
         has_time, has_row = bool(np.isfinite(t).all()), bool(np.isfinite(p).all())
-        return recognise(Mixtures(a, s, t if has_time else None, p if has_row else None, q if has_row else None))
+        return recognise(
+            FittedCoefficients(a, s, t if has_time else None, p if has_row else None, q if has_row else None)
+        )
 
     def sentences(self) -> list[str]:
         """Sentences about the process, the target, the time and the space."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 
 MOST = 0.5  # of what an optimizer trains: a text encoder beside a network has less
 WRAPPERS = ("AcceleratedOptimizer",)

@@ -24,7 +24,7 @@ from safelight.checkpoints.snapshot import Groups, Loaded, Snapshot, environment
 from safelight.checkpoints.writer import write
 from safelight.errors import CheckpointError, RunBusy, UsageError
 from safelight.files import DISK, Disk, RunLock, make_directories
-from safelight.monitors.modules import unwrapped
+from safelight.monitors.parameters import unwrapped
 from safelight.probes.random_state import random_states, restore_random_states
 from safelight.processes.group import ProcessGroup
 from safelight.words import print_to_stderr, with_article

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 LONGEST_ARGUMENT = 4096  # as long as a path may be
-VERBS = {
+COMMANDS = {
     "demo": "train on handwritten digits, and leave samples and a model: five minutes",
     "train": "train a model on a set of images",
     "run": "watch a training script of your own, unchanged, or check it",
@@ -108,13 +108,15 @@ def _choose(arguments: list[str]) -> int:
     if arguments[0] == "--completion":
         from safelight.cli.flags.completion import completion
 
-        print(completion("".join(arguments[1:2]), VERBS), end="")
+        print(completion("".join(arguments[1:2]), COMMANDS), end="")
         return 0
     verb, rest = arguments[0], arguments[1:]
-    if verb not in VERBS:
+    if verb not in COMMANDS:
         from safelight.config.resolve import nearest
 
-        return _fail(f"There is no command {verb[:60]!r}{nearest(verb[:60], VERBS)} `safelight --help` lists them.", 2)
+        return _fail(
+            f"There is no command {verb[:60]!r}{nearest(verb[:60], COMMANDS)} `safelight --help` lists them.", 2
+        )
     if any(len(word) > LONGEST_ARGUMENT for word in rest):
         return _fail(f"An argument is longer than {LONGEST_ARGUMENT:,} characters, which no name or number is.", 2)
     _run(verb, rest)
@@ -122,8 +124,8 @@ def _choose(arguments: list[str]) -> int:
 
 
 def usage() -> str:
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
+    width = max(map(len, COMMANDS))
+    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in COMMANDS.items())
     return (
         "Safelight trains diffusion models and keeps watch over the training.\n"
         "usage: safelight COMMAND [OPTIONS]\n\n"

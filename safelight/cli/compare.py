@@ -22,7 +22,7 @@ RECENT = ("loss/mean", "gradient/norm", "speed/images")  # of what fluctuates fr
 class Command:
     """Put runs side by side: which is better, is it more than chance, which settings differ?"""
 
-    run: Annotated[tuple[options.Place, ...], Positional, arg(metavar="RUN RUN …", help_behavior_hint="")] = ()
+    run: Annotated[tuple[options.PathArgument, ...], Positional, arg(metavar="RUN RUN …", help_behavior_hint="")] = ()
     """Two run folders or more."""
     signal: Annotated[tuple[str, ...], UseAppendAction, arg(metavar="NAME", help_behavior_hint="(repeatable)")] = ()
     """Compare these signals instead of the usual ones."""

@@ -19,7 +19,7 @@ from safelight.errors import UsageError
 class Command:
     """Show runs in the browser, live while they train and as they are afterwards. Reads only; ends with Ctrl-C."""
 
-    runs: Annotated[tuple[options.Place, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
+    runs: Annotated[tuple[options.PathArgument, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
     """Folders of runs, or run folders. Without: runs"""
     port: options.Number = None
     """Port to listen on; the next free one if it is taken. Without it: 8642"""

@@ -36,7 +36,7 @@ class Command:
     config: options.ConfigFile = None
     set: options.Settings = ()
     """Any setting, over everything else: --set data.fit=pad"""
-    out: Annotated[options.Place | None, arg(aliases=["-o"], metavar="PNG", help_behavior_hint="")] = None
+    out: Annotated[options.PathArgument | None, arg(aliases=["-o"], metavar="PNG", help_behavior_hint="")] = None
     """Also draw a contact sheet: a few images, the copies, the blank and extreme ones, and what was left out."""
     json: options.Json = False
 
@@ -45,7 +45,7 @@ class Command:
         from safelight.config.check import check_ranges
 
         check_ranges(config)
-        from safelight.contact import contact_sheet
+        from safelight.contact_sheet import contact_sheet
         from safelight.data.prepare import prepare, too_many_bad
         from safelight.data.summary import summary, too_bad
         from safelight.outputs import check_output, write_output
@@ -71,7 +71,7 @@ class Command:
 
 
 def print_page(found: dict[str, Any], data: Data) -> None:
-    from safelight.contact import MAX_LISTED_FILES
+    from safelight.contact_sheet import MAX_LISTED_FILES
     from safelight.data.summary import lines, remarks
 
     console = open_console()

@@ -20,7 +20,7 @@ class Command:
     It is `safelight train`, `safelight sample` and `safelight export` with their defaults. Nothing is downloaded.
     """
 
-    run: options.Place = Path("runs/demo")
+    run: options.PathArgument = Path("runs/demo")
     """Run folder; must be new or empty."""
     steps: options.Steps = None
     no_dashboard: options.NoDashboard = False

@@ -51,7 +51,7 @@ class Command:
     ema: options.EmaWidth = None
     raw: options.Raw = False
     device: options.Device = None
-    out: Annotated[options.Place | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
+    out: Annotated[options.PathArgument | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
     """Also draw the samples that look most like training images, next to those images (PNG)."""
     json: options.Json = False
 

@@ -16,7 +16,7 @@ class Command:
     """Write a pipeline that diffusers loads: DDIMPipeline.from_pretrained(DIR), DDPMPipeline likewise."""
 
     run: options.RunPath
-    out: Annotated[options.Place, arg(aliases=["-o"], metavar="DIR")] = Path("pipeline")
+    out: Annotated[options.PathArgument, arg(aliases=["-o"], metavar="DIR")] = Path("pipeline")
     """Where to write it."""
     step: options.Step = None
     ema: options.EmaWidth = None

@@ -19,7 +19,7 @@ class Command:
     A client starts it, for example with {"command": "safelight", "args": ["mcp", "/path/to/runs"]}.
     """
 
-    runs: Annotated[tuple[options.Place, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
+    runs: Annotated[tuple[options.PathArgument, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
     """Folders of runs, or run folders; nothing else can be read. Without: runs"""
 
     def run_command(self) -> None:

@@ -15,7 +15,7 @@ class Command:
     """Put a run into one HTML file: charts, samples and findings, to look at without a server or a network."""
 
     run: options.RunPath
-    out: Annotated[options.Place | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
+    out: Annotated[options.PathArgument | None, arg(aliases=["-o"], metavar="FILE", help_behavior_hint="")] = None
     """Where to write it; without it: report.html in the run folder."""
 
     def run_command(self) -> None:

@@ -41,7 +41,7 @@ STYLES = {"error": "bold red", "warning": "yellow"}
 class Command:
     """List runs: how far each came, how good it is, and what was found wrong with it."""
 
-    runs: Annotated[tuple[options.Place, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
+    runs: Annotated[tuple[options.PathArgument, ...], Positional, arg(metavar="[RUNS]", help_behavior_hint="")] = ()
     """Folders of runs, or run folders. Without: runs"""
     find: options.Word = None
     """Only runs with this word in their name, state or finding."""

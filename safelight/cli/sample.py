@@ -25,7 +25,7 @@ class Command:
     run: options.RunPath
     count: Annotated[str, arg(aliases=["-n"], metavar="N")] = "64"
     """How many images."""
-    out: Annotated[options.Place, arg(aliases=["-o"], metavar="PATH")] = Path("samples.png")
+    out: Annotated[options.PathArgument, arg(aliases=["-o"], metavar="PATH")] = Path("samples.png")
     """One PNG with all images, or a folder (a name without .png) with one PNG each."""
     sampler: options.SamplerName = None
     sample_steps: options.SampleSteps = None

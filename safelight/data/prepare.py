@@ -16,13 +16,13 @@ from PIL import Image
 
 from safelight.config.tree import Data
 from safelight.data import cache, decode
-from safelight.data.alike import find_alike
 from safelight.data.cache import Say
 from safelight.data.cache_writer import CacheWriter, fingerprint
 from safelight.data.decode import Retry, as_pixels, side_of, square
 from safelight.data.facts import find_facts
 from safelight.data.images import Images
 from safelight.data.listing import Listing, Names, digest
+from safelight.data.near_duplicates import find_alike
 from safelight.data.rows import measure
 from safelight.data.scan import Scanned, scan
 from safelight.data.sources import Arrays, Files, open_source
@@ -34,7 +34,7 @@ from safelight.words import printable
 
 # What makes pixels of a source. Everything else may change and leaves the cache as it is.
 TRANSFORM = ("image_size", "channels", "fit", "filter", "background", "random_crop", "max_pixels", "max_megabytes")
-LIMITS = ("max_seconds", "max_memory")  # a file left out for one of these is tried again under larger ones
+RETRY_LIMITS = ("max_seconds", "max_memory")  # a file left out for one of these is tried again under larger ones
 SHOWN = 5  # rejected files named in an error message
 GROUP = 64  # images written at a time
 
@@ -99,7 +99,7 @@ def _readable_now(images: Images, folder: Path, data: Data) -> bool:
         return False
     then = (cache.read_manifest(folder) or {}).get("limits", {})
     retried: set[Retry] = {"any time"}
-    if any(getattr(data, name) > then.get(name, 0) for name in LIMITS):
+    if any(getattr(data, name) > then.get(name, 0) for name in RETRY_LIMITS):
         retried.add("larger limits")
     names = [name for name, _, retry in images.names.rejected() if retry in retried]
     return any(found.row is not None for found in scan(names, data))
@@ -124,7 +124,7 @@ def _build(source: Files | Arrays, data: Data, folder: Path, report: Progress) -
             {
                 "source": data.source,
                 "settings": {name: getattr(data, name) for name in TRANSFORM},
-                "limits": {name: getattr(data, name) for name in LIMITS},
+                "limits": {name: getattr(data, name) for name in RETRY_LIMITS},
                 "created": time.time(),
                 "shape": shape,
                 "class_names": list(class_names),

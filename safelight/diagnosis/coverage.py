@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from safelight import checks
-from safelight.checks import FORWARD_WRONG, Check
-from safelight.diagnosis.rule import CONFIG, Need, Reaching, Rule, Several, needed
+from safelight.checks import FORWARD_WRONG, ProbeReading
+from safelight.diagnosis.rule import CONFIG, AtLeast, CountAtLeast, Need, Rule, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import RunHistory, name_of
 from safelight.vocabulary import (
@@ -222,11 +222,11 @@ def _too_few(need: Need | tuple[Need, ...], run: RunHistory) -> str | None:
 
 def _lacks(need: Need, run: RunHistory) -> str:
     """What is too few of it, in words; nothing where it is enough."""
-    if isinstance(need, Reaching):
+    if isinstance(need, CountAtLeast):
         count = run.latest(need.of, 0.0)
         return f"needs {need.least:,} {need.counted}; there are {count:,.0f}" if count < need.least else ""
-    count = int((run.steps(need.of) >= need.since).sum()) if isinstance(need, Several) else 0
-    if not isinstance(need, Several) or count >= need.least:
+    count = int((run.steps(need.of) >= need.since).sum()) if isinstance(need, AtLeast) else 0
+    if not isinstance(need, AtLeast) or count >= need.least:
         return ""
     has = "there are" if run.spacing is None else "the log has"
     after = f" from step {need.since:,} on" if need.since else ""
@@ -242,11 +242,11 @@ def _missing(rule: Rule, run: RunHistory, recorded: set[str]) -> tuple[str, ...]
 
 def _is_there(need: Need, run: RunHistory, recorded: set[str]) -> bool:
     """Whether it was recorded at all; of several readings, whether there is one."""
-    need = need.of if isinstance(need, Several | Reaching) else need
+    need = need.of if isinstance(need, AtLeast | CountAtLeast) else need
     if need == CONFIG:
         return run.config is not None
     if isinstance(need, Signal) and need.family:
         return bool(run.parts(need))
-    if isinstance(need, Check) and need.implied_by is not None and name_of(need.implied_by) in recorded:
+    if isinstance(need, ProbeReading) and need.implied_by is not None and name_of(need.implied_by) in recorded:
         return True
     return name_of(need) in recorded

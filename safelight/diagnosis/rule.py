@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Required, TypedDict, Unpack
 
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.diagnosis.advice import for_other_loop
 from safelight.diagnosis.blamed_batch import batch_at
 from safelight.diagnosis.finding import Evidence, Finding, Fix, Severity
@@ -39,33 +39,33 @@ UNPRINTED = ("detect", "logs", "unable")  # fields of a rule that are no text
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
+class AtLeast:
     """A need of more than one reading: with fewer, the rule can find nothing, and has not looked."""
 
-    of: Check | Signal
+    of: ProbeReading | Signal
     least: int
     since: int = 0
     """The first step at which they count."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reaching:
+class CountAtLeast:
     """A need of a count that is recorded: as long as it is lower, the rule can find nothing, and has not looked."""
 
-    of: Check
+    of: ProbeReading
     least: int
     counted: str
     """What it counts."""
 
 
-Need = Check | Signal | Several | Reaching | str
+Need = ProbeReading | Signal | AtLeast | CountAtLeast | str
 """A check, a signal, a family of signals, several readings of one or a count; CONFIG for the settings of our own
 runs."""
 
 
 def needed(need: Need) -> str:
     """The name of a need in the record."""
-    return name_of(need.of if isinstance(need, Several | Reaching) else need)
+    return name_of(need.of if isinstance(need, AtLeast | CountAtLeast) else need)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def on_episode(
     return detect
 
 
-def on_count(check: Check, least: int, summary: str, *ruled_out: str) -> Detector:
+def on_count(check: ProbeReading, least: int, summary: str, *ruled_out: str) -> Detector:
     """Detects that a check, which is recorded only for hits, has some; `summary` is formatted with their number."""
 
     def detect(run: RunHistory) -> Detection | None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from safelight import checks
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.config import Config
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.spacing import Spacing
@@ -23,11 +23,11 @@ LEARNING_ERROR_SHARE = 0.95  # of the error of a network that always predicts 0
 # A loss that stays: 160 healthy runs were at 0.57 of their first loss or less after 100 steps, at 0.33 after 200.
 MIN_STEPS_AT_RATE, MIN_STEPS = 200, 500  # steps at more than half of the highest rate; where the rate is not known
 WHOLE_RATE_SHARE = 0.5
-OF_NOISE = (0.9, 1.25)  # mean square of noise is 1; the first prediction may add a little
+NOISE_MSE_RANGE = (0.9, 1.25)  # mean square of noise is 1; the first prediction may add a little
 UNCHANGED_SHARE = 0.93  # of the first loss
 SCATTER = 0.2  # deviation over the mean: 0.18 by the noise of one image of 64 values; 1 by timesteps, for one image
-Test = Callable[[np.ndarray], np.ndarray]
-ReadingName = Check | Signal | str
+Predicate = Callable[[np.ndarray], np.ndarray]
+ReadingName = ProbeReading | Signal | str
 """A declared check or signal; a plain string is one member of a family of signals, as it is recorded."""
 HealthyRanges = Mapping[ReadingName, str | None]
 """Readings that are evidence, with what a healthy run has."""
@@ -35,7 +35,7 @@ HealthyRanges = Mapping[ReadingName, str | None]
 
 def name_of(reading: ReadingName) -> str:
     """The name in the record."""
-    if isinstance(reading, Check):
+    if isinstance(reading, ProbeReading):
         return f"{CHECK.name}/{reading}"
     return reading.name if isinstance(reading, Signal) else reading
 
@@ -156,12 +156,12 @@ class RunHistory:
         steps = self.steps(reading)
         return int(steps[-1]) if len(steps) else 0
 
-    def episode(self, reading: ReadingName, test: Test, least: int = 1) -> Episode | None:
+    def episode(self, reading: ReadingName, test: Predicate, least: int = 1) -> Episode | None:
         """The last time that at least `least` numbers in a row passed the test."""
         steps, numbers = self.series(reading)
         return episode_of(steps, test(numbers), least)
 
-    def no_response(self, first: Check, later: Check) -> Episode | None:
+    def no_response(self, first: ProbeReading, later: ProbeReading) -> Episode | None:
         """Where the response that was measured at the start is 0, or the last ones of another check are."""
         steps, numbers = self.series(first)
         if len(numbers) and numbers[-1] < NO_RESPONSE:
@@ -194,7 +194,7 @@ class RunHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class FlatLoss:
     """A loss that is where it began."""
 
     first: float
@@ -204,7 +204,7 @@ class Stay:
     last: int
 
 
-def stays_at_first(run: RunHistory) -> Stay | None:
+def stays_at_first(run: RunHistory) -> FlatLoss | None:
     """A loss that is 1 from the first to the last step, and does not differ by timestep: that of a network which
     predicts no noise. Steps of a warm-up do not count."""
     steps, losses = run.series(LOSS)
@@ -216,10 +216,12 @@ def stays_at_first(run: RunHistory) -> Stay | None:
     first, late = float(np.median(losses[:16])), losses[len(losses) // 2 :]
     latest = float(np.median(late[-len(late) // 2 :]))
     if not (
-        OF_NOISE[0] < latest < OF_NOISE[1] and latest > UNCHANGED_SHARE * first and np.std(late) < SCATTER * latest
+        NOISE_MSE_RANGE[0] < latest < NOISE_MSE_RANGE[1]
+        and latest > UNCHANGED_SHARE * first
+        and np.std(late) < SCATTER * latest
     ):
         return None
-    return Stay(first, latest, count, int(steps[-1]))
+    return FlatLoss(first, latest, count, int(steps[-1]))
 
 
 def running_median(numbers: np.ndarray, width: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from safelight.config.tree import Diffusion, Loss
 from safelight.diffusion.process import Process, per_sample
-from safelight.diffusion.targets import Target, make_target, target_of
+from safelight.diffusion.targets import TargetCoefficients, make_target, target_of
 from safelight.diffusion.weighting import weights_of
 
 
@@ -40,7 +40,11 @@ class Objective:
     """A process and a target on one device, and what a training step does with them."""
 
     def __init__(
-        self, settings: Diffusion, process: Process, device: torch.device, target_coefficients: Target | None = None
+        self,
+        settings: Diffusion,
+        process: Process,
+        device: torch.device,
+        target_coefficients: TargetCoefficients | None = None,
     ) -> None:
         """`target_coefficients`: of a target that the settings have no name for."""
         self.settings, self.process, self.device = settings, process, device

@@ -11,9 +11,9 @@ from torch import Tensor
 
 SIGMA_DATA = 0.5  # deviation of the images, as EDM assumes it
 LOWEST_SIGMA, HIGHEST_SIGMA = 0.002, 80.0  # of EDM
-TIMES_SHOWN = 1000.0  # a network is told 1000·t where t goes from 0 to 1, as SD3, Flux and diffusers do it
+TIME_INPUT_SCALE = 1000.0  # a network is told 1000·t where t goes from 0 to 1, as SD3, Flux and diffusers do it
 
-Curve = Callable[[Tensor], Tensor]
+TimeFunction = Callable[[Tensor], Tensor]
 """A function of times, one number for each: float64 from float64; from integers where time is discrete."""
 
 
@@ -31,20 +31,20 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
 class Process:
     """Two functions of time. The noise grows with t."""
 
-    signal_scale: Curve
+    signal_scale: TimeFunction
     """a(t)."""
-    noise_scale: Curve
+    noise_scale: TimeFunction
     """s(t)."""
     table: tuple[Tensor, Tensor] | None = None
     """Discrete time: a and s of every timestep, of which t is the place. None: t is any number from `first` to
     `last`."""
     first: float = 0.0
     last: float = 1.0
-    c_in: Curve | None = None
+    c_in: TimeFunction | None = None
     """The network sees c_in(t)·x_t; None: x_t."""
-    c_noise: Curve | None = None
+    c_noise: TimeFunction | None = None
     """The network is told c_noise(t); None: t."""
-    time_from_c_noise: Curve | None = None
+    time_from_c_noise: TimeFunction | None = None
     """t from c_noise(t); None: t itself."""
 
     @property
@@ -88,7 +88,7 @@ def vp(alphas_cumprod: Tensor) -> Process:
     return Process(_entries(a), _entries(s), table=(a, s), last=len(a) - 1)
 
 
-def _entries(table: Tensor) -> Curve:
+def _entries(table: Tensor) -> TimeFunction:
     return lambda t: table.to(t.device, torch.float32 if t.device.type == "mps" else torch.float64)[t]
 
 
@@ -102,8 +102,8 @@ def linear_flow(shift: float = 1.0) -> Process:
     return Process(
         lambda t: 1 - noise(t),
         noise,
-        c_noise=lambda t: TIMES_SHOWN * noise(t),
-        time_from_c_noise=lambda told: shifted(told / TIMES_SHOWN, 1 / shift),
+        c_noise=lambda t: TIME_INPUT_SCALE * noise(t),
+        time_from_c_noise=lambda told: shifted(told / TIME_INPUT_SCALE, 1 / shift),
     )
 
 
@@ -128,8 +128,8 @@ def cosine_flow() -> Process:
     return Process(
         lambda t: torch.cos(t * math.pi / 2),
         lambda t: torch.sin(t * math.pi / 2),
-        c_noise=lambda t: TIMES_SHOWN * t,
-        time_from_c_noise=lambda told: told / TIMES_SHOWN,
+        c_noise=lambda t: TIME_INPUT_SCALE * t,
+        time_from_c_noise=lambda told: told / TIME_INPUT_SCALE,
     )
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from safelight.diffusion import clocks
-from safelight.diffusion.clocks import MIN_SAMPLES, SHARE_TOLERANCE, Clock
+from safelight.diffusion import time_mappings
+from safelight.diffusion.time_mappings import MIN_SAMPLES, SHARE_TOLERANCE, TimeMapping
 
 MAX_UNEXPLAINED = 0.01  # what may be left over of x_t or a target: fp32 has 1e-7, bf16 0.004
 LEAST_SIGMA_DATA = 1e-2  # of images with a deviation of 1: with s = 1 rounding alone leaves 3e-5
@@ -18,7 +18,7 @@ SPREAD = 0.05  # between the smallest and largest noise level: one level alone f
 
 
 @dataclass(frozen=True, slots=True)
-class Mixtures:
+class FittedCoefficients:
     """For each sample: x_t = a·x0 + s·noise, target = p·x0 + q·noise, and the time that the network is shown.
 
     `a` and `s` are of the input as the network sees it. What could not be fitted was left out."""
@@ -45,7 +45,7 @@ class Mixtures:
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class RecognisedProcess:
     """What is known of a loop's process; None if it is not known."""
 
     process: str | None = None
@@ -59,7 +59,7 @@ class Recognised:
     time_rises: bool | None = None
     """Whether a larger time means more noise; None if it does not follow the noise at all."""
     density: str | None = None
-    clock: Clock | None = None
+    clock: TimeMapping | None = None
     """The noise at a time that the network is told."""
     target_sigma_data: float | None = None
     """That of EDM's target."""
@@ -112,14 +112,14 @@ def _range(low: float, high: float) -> str:
     return f"{low:.3g}" if abs(high - low) <= SHARE_TOLERANCE else f"from {low:.3g} to {high:.3g}"
 
 
-def recognise(found: Mixtures) -> Recognised:
+def recognise(found: FittedCoefficients) -> RecognisedProcess:
     """Only what every sample agrees with; with too few of them, or one noise level only, nothing."""
     usable = np.isfinite(found.a) & np.isfinite(found.s)
     if usable.sum() < MIN_SAMPLES or np.ptp(found.s[usable]) + np.ptp(found.a[usable]) < SPREAD:
-        return Recognised()
+        return RecognisedProcess()
     process, sigma_data = _process(found)
     if process is None:
-        return Recognised(time_rises=_direction(found))
+        return RecognisedProcess(time_rises=_direction(found))
     time, rises, clock = _time(found, process)
     of_target = _sigma_data_of_target(found)
     target = _target(found, {sigma_data, of_target, 0.5, 1.0})
@@ -128,14 +128,14 @@ def recognise(found: Mixtures) -> Recognised:
         target = "edm"
     is_edm = (target or "").endswith("edm")
     scale = _scale_of_target(found) if target is None else None
-    return Recognised(
+    return RecognisedProcess(
         process, sigma_data, target, time, rises, density, clock, of_target if is_edm else None, scale,
         _swapped_target(found) if target is None and scale is None else None,
         _ranges_of_target(found) if target is None else None,
     )  # fmt: skip
 
 
-def _process(found: Mixtures) -> tuple[str | None, float | None]:
+def _process(found: FittedCoefficients) -> tuple[str | None, float | None]:
     a, s = found.a, found.s
     fits = {
         "flow": _worst(a + s - 1),
@@ -155,14 +155,14 @@ def _process(found: Mixtures) -> tuple[str | None, float | None]:
     return None, None
 
 
-def _sigma_data_of_target(found: Mixtures) -> float | None:
+def _sigma_data_of_target(found: FittedCoefficients) -> float | None:
     """If it is EDM's, −q / p = sigma_data² · a / s."""
     if found.p is None or found.q is None or not (found.p * found.q < 0).all() or not (found.a * found.s > 0).all():
         return None
     return float(np.sqrt(np.median(-found.q / found.p * found.sigma)))
 
 
-def _rows(found: Mixtures, deviations: set[float | None]) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
+def _rows(found: FittedCoefficients, deviations: set[float | None]) -> Mapping[str, tuple[np.ndarray, np.ndarray]]:
     """(p, q) of every target that has a name."""
     a, s, zero, one = found.a, found.s, np.zeros_like(found.a), np.ones_like(found.a)
     length = np.hypot(a, s)  # 1 for a variance-preserving process
@@ -180,7 +180,7 @@ def _rows(found: Mixtures, deviations: set[float | None]) -> Mapping[str, tuple[
     return rows
 
 
-def _target(found: Mixtures, deviations: set[float | None]) -> str | None:
+def _target(found: FittedCoefficients, deviations: set[float | None]) -> str | None:
     if found.p is None or found.q is None:
         return None
     p, q = found.p, found.q
@@ -199,7 +199,7 @@ def _target(found: Mixtures, deviations: set[float | None]) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _scale_of_target(found: Mixtures) -> float | None:
+def _scale_of_target(found: FittedCoefficients) -> float | None:
     """The one factor between all targets and a target that has a name."""
     if found.p is None or found.q is None:
         return None
@@ -212,7 +212,7 @@ def _scale_of_target(found: Mixtures) -> float | None:
     return None
 
 
-def _swapped_target(found: Mixtures) -> str | None:
+def _swapped_target(found: FittedCoefficients) -> str | None:
     """The formula, if it is exactly one for all samples."""
     if found.p is None or found.q is None:
         return None
@@ -233,13 +233,13 @@ def _swapped_target(found: Mixtures) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _ranges_of_target(found: Mixtures) -> tuple[float, float, float, float] | None:
+def _ranges_of_target(found: FittedCoefficients) -> tuple[float, float, float, float] | None:
     if found.p is None or found.q is None or not (np.isfinite(found.p).all() and np.isfinite(found.q).all()):
         return None
     return float(found.p.min()), float(found.p.max()), float(found.q.min()), float(found.q.max())
 
 
-def _direction(found: Mixtures) -> bool | None:
+def _direction(found: FittedCoefficients) -> bool | None:
     """Whether the time rises with the noise, as one function of it."""
     if found.t is None or len(found) < MIN_SAMPLES or np.ptp(found.t) == 0:
         return None
@@ -255,13 +255,13 @@ def _direction(found: Mixtures) -> bool | None:
     return False if (moves <= SHARE_TOLERANCE).all() else None
 
 
-def _time(found: Mixtures, process: str) -> tuple[str | None, bool | None, Clock | None]:
+def _time(found: FittedCoefficients, process: str) -> tuple[str | None, bool | None, TimeMapping | None]:
     """In words, its direction, and as a function where it is known."""
     rises = _direction(found)
     if rises is None or found.t is None:
         return None, None, None
     t, follows = found.t, "t that follows the noise level"
-    clock = clocks.find(t, found.share) or clocks.measured(t, found.share)
+    clock = time_mappings.find(t, found.share) or time_mappings.measured(t, found.share)
     if clock is not None and clock.rises != rises:
         clock = None
     if process != "vp":
@@ -292,7 +292,7 @@ class Density:
         return self.log_likelihood - 3 * self.parameters
 
 
-def _density(found: Mixtures, process: str) -> str | None:
+def _density(found: FittedCoefficients, process: str) -> str | None:
     """By the noise levels themselves, whatever the time is called; None where none fits, or several do."""
     if process == "flow":
         inside = found.s[(found.s > 1e-6) & (found.s < 1 - 1e-6)]

@@ -13,8 +13,8 @@ from torch import Tensor
 from safelight.config.check import sampler_problem
 from safelight.config.tree import Diffusion, Sampler
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process, per_sample
-from safelight.diffusion.schedule import NoiseSchedule, make_process, make_schedule
-from safelight.diffusion.targets import Target, convert, from_x0, make_target, to_x0
+from safelight.diffusion.schedule import AlphasCumprod, make_process, make_schedule
+from safelight.diffusion.targets import TargetCoefficients, convert, from_x0, make_target, to_x0
 from safelight.errors import UsageError
 
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # (x_t, t [batch]) -> the model's answer
@@ -30,11 +30,11 @@ class Solver:
 
     scheduler: Any
     process: Process
-    target: Target
+    target: TargetCoefficients
     """What the network predicts."""
-    expected: Target
+    expected: TargetCoefficients
     """What the scheduler takes."""
-    slope: Target | None = None
+    slope: TargetCoefficients | None = None
     """dx_t / dt, where the second half of every step corrects the first (Heun)."""
 
     def begin(self, steps: int, device: torch.device) -> None:
@@ -63,7 +63,7 @@ class Solver:
         second = self._converted(denoise(found, following.expand(len(x))).float(), found, following, self.slope)
         return x + ((found - x) + (following - t) * second) / 2
 
-    def _converted(self, answer: Tensor, x: Tensor, t: Tensor, other: Target) -> Tensor:
+    def _converted(self, answer: Tensor, x: Tensor, t: Tensor, other: TargetCoefficients) -> Tensor:
         if self.target is other:
             return answer
         a, s = (per_sample(each, x).to(x) for each in self.process.at(t.reshape(1)))
@@ -113,7 +113,7 @@ def make_continuous_scheduler(sampler: Sampler, settings: Diffusion) -> Any:
     return FlowMatchEulerDiscreteScheduler(shift=settings.shift)
 
 
-def make_scheduler(sampler: Sampler, schedule: NoiseSchedule, prediction: str, variance: Variance = "small") -> Any:
+def make_scheduler(sampler: Sampler, schedule: AlphasCumprod, prediction: str, variance: Variance = "small") -> Any:
     """A diffusers scheduler with the very betas of training, x0 clamped, starting from the last timestep."""
     from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
 
@@ -184,7 +184,7 @@ def guided(predict: Callable[[Tensor, Tensor, Tensor], Tensor], labels: Tensor, 
     return denoise
 
 
-def clamped(denoise: Denoiser, process: Process, target: str | Target) -> Denoiser:
+def clamped(denoise: Denoiser, process: Process, target: str | TargetCoefficients) -> Denoiser:
     """Answers whose clean image stays in [-1, 1], and whose noise agrees with it.
 
     Schedulers clamp the image but keep the noise of the unclamped one. Guidance leaves [-1, 1] so far that this

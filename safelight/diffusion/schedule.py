@@ -16,7 +16,7 @@ REFERENCE_STEPS = 1000  # the published betas of `linear` and `scaled-linear` ar
 
 
 @dataclass(frozen=True, slots=True)
-class NoiseSchedule:
+class AlphasCumprod:
     """x_t = signal_scale[t] · x0 + noise_scale[t] · ε; the sum of their squares is 1 at every t."""
 
     alphas_cumprod: Tensor  # [T] float64, on the CPU: the one table everything else follows from
@@ -53,10 +53,10 @@ def make_process(settings: Diffusion) -> Process:
             return edm(settings.sigma_data)
 
 
-def make_schedule(settings: Diffusion) -> NoiseSchedule:
+def make_schedule(settings: Diffusion) -> AlphasCumprod:
     """The schedule that the settings name, at their number of timesteps."""
     table = _capped(_alphas_cumprod(settings.schedule, settings.timesteps))
-    return NoiseSchedule(_with_zero_terminal_snr(table) if settings.zero_terminal_snr else table)
+    return AlphasCumprod(_with_zero_terminal_snr(table) if settings.zero_terminal_snr else table)
 
 
 def _alphas_cumprod(name: Schedule, timesteps: int) -> Tensor:
@@ -88,7 +88,7 @@ def _rescaled(reference_betas: Tensor, u: Tensor) -> Tensor:
 
 def _capped(alphas_cumprod: Tensor) -> Tensor:
     """Keeps every β at or below 0.999: the last steps of cosine and sigmoid would otherwise lose all signal."""
-    betas = NoiseSchedule(alphas_cumprod).betas.clamp(max=LARGEST_BETA)
+    betas = AlphasCumprod(alphas_cumprod).betas.clamp(max=LARGEST_BETA)
     return torch.log1p(-betas).cumsum(0).exp()
 
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from safelight.checks import PREDICTIONS
-from safelight.diffusion import clocks
-from safelight.diffusion.clocks import Clock
+from safelight.diffusion import time_mappings
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, Process
-from safelight.diffusion.timing import timed
+from safelight.diffusion.time_mappings import TimeMapping
+from safelight.diffusion.time_units import timed
 from safelight.errors import UsageError
 from safelight.words import first_line, with_article
 
-TAKEN = (
+ACCEPTED_PROCESSES = (
     "a diffusers scheduler, a tensor of alphas_cumprod, a safelight.Process, or a pair of functions (a, s) of t, as in "
     "x_t = a(t)·x0 + s(t)·noise"
 )
@@ -32,12 +32,12 @@ class Family:
 
     name: str
     """flow, vp or ve."""
-    clocks: tuple[Clock, ...]
+    clocks: tuple[TimeMapping, ...]
     ends: tuple[float, float]
     """The least and the largest share of noise."""
     sigma_data: float | None = None
     """That of EDM's input."""
-    told: Clock | None = None
+    told: TimeMapping | None = None
     """What samplers of it tell a network; None: the first of the clocks."""
 
     def usual(self) -> Process:
@@ -79,10 +79,12 @@ def declaration_of(given: Any) -> Declaration:
         return Declaration(alphas_of_table(table), prediction=prediction, any_scale=name.startswith(OF_SIGMAS))
     if settings.get("sigma_max") is not None:  # ScoreSdeVe
         ends = _ends(settings)
-        return Declaration(family=Family("ve", clocks.OF_SIGMA, ends), prediction="score" if "SdeVe" in name else None)
+        return Declaration(
+            family=Family("ve", time_mappings.OF_SIGMA, ends), prediction="score" if "SdeVe" in name else None
+        )
     raise UsageError(
         f"This is {with_article(name)}, which says nothing of a(t) and s(t): it has no alphas_cumprod and no sigmas. "
-        f"Give {TAKEN}."
+        f"Give {ACCEPTED_PROCESSES}."
     )
 
 
@@ -91,15 +93,16 @@ def _flow(settings: Mapping[str, Any]) -> Declaration:
     steps = float(settings.get("num_train_timesteps") or 1000)
     if settings.get("invert_sigmas"):
         return Declaration(
-            family=Family("flow", (clocks.falling(), clocks.falling(steps)), (0.0, 1.0)), prediction="reverse_flow"
+            family=Family("flow", (time_mappings.falling(), time_mappings.falling(steps)), (0.0, 1.0)),
+            prediction="reverse_flow",
         )
-    candidates = (clocks.linear(), clocks.linear(steps))
+    candidates = (time_mappings.linear(), time_mappings.linear(steps))
     return Declaration(family=Family("flow", candidates, (0.0, 1.0), told=candidates[1]), prediction="flow")
 
 
 def _edm(settings: Mapping[str, Any]) -> Declaration:
-    candidates = (*clocks.OF_SIGMA, clocks.angle(), clocks.logarithm(250.0, "t = 250·log(sigma)"))
-    family = Family("ve", candidates, _ends(settings), float(settings["sigma_data"]), clocks.QUARTER_LOG_SIGMA)
+    candidates = (*time_mappings.OF_SIGMA, time_mappings.angle(), time_mappings.logarithm(250.0, "t = 250·log(sigma)"))
+    family = Family("ve", candidates, _ends(settings), float(settings["sigma_data"]), time_mappings.QUARTER_LOG_SIGMA)
     return Declaration(family=family, prediction="edm" if settings.get("prediction_type") == "epsilon" else None)
 
 
@@ -114,7 +117,7 @@ def alphas_of_table(table: Any) -> Tensor:
     try:
         alphas = torch.as_tensor(table).detach().double().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"A process or schedule should be {TAKEN}.") from error
+        raise UsageError(f"A process or schedule should be {ACCEPTED_PROCESSES}.") from error
     if alphas.ndim != 1 or len(alphas) < 2 or not ((alphas >= 0) & (alphas <= 1)).all():
         numbers = f" and numbers from {alphas.min():g} to {alphas.max():g}" if alphas.numel() else ""
         raise UsageError(

@@ -11,11 +11,11 @@ from safelight.diffusion.process import SIGMA_DATA
 Factor = Tensor | float
 Row = tuple[Factor, Factor]
 """(p, q). A plain number is one that is the same at every time: 0 and 1 then cost nothing."""
-Target = Callable[[Tensor, Tensor], Row]
+TargetCoefficients = Callable[[Tensor, Tensor], Row]
 """(p, q) from a and s, as in x_t = a·x0 + s·ε."""
 
 
-def edm_target(sigma_data: float = SIGMA_DATA) -> Target:
+def edm_target(sigma_data: float = SIGMA_DATA) -> TargetCoefficients:
     """F = (x0 − c_skip·x_t) / c_out of Karras et al. 2022, of x_t / a with σ = s / a. At a
     deviation of 1 it is −v."""
 
@@ -26,7 +26,7 @@ def edm_target(sigma_data: float = SIGMA_DATA) -> Target:
     return row
 
 
-TARGETS: dict[str, Target] = {
+TARGETS: dict[str, TargetCoefficients] = {
     "epsilon": lambda a, s: (0.0, 1.0),
     "sample": lambda a, s: (1.0, 0.0),
     "v_prediction": lambda a, s: (-s, a),  # Salimans & Ho 2022
@@ -37,16 +37,16 @@ TARGETS: dict[str, Target] = {
 }
 
 
-def make_target(prediction: str, sigma_data: float = SIGMA_DATA) -> Target:
+def make_target(prediction: str, sigma_data: float = SIGMA_DATA) -> TargetCoefficients:
     """The target of a name; EDM's for images of this deviation."""
     return edm_target(sigma_data) if prediction == "edm" else TARGETS[prediction]
 
 
-def row_of(target: str | Target, a: Tensor, s: Tensor) -> Row:
+def row_of(target: str | TargetCoefficients, a: Tensor, s: Tensor) -> Row:
     return (TARGETS[target] if isinstance(target, str) else target)(a, s)
 
 
-def target_of(target: str | Target, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> Tensor:
+def target_of(target: str | TargetCoefficients, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor) -> Tensor:
     """What a perfect model would answer at x_t = a·x0 + s·noise."""
     return _mix(*row_of(target, a, s), x0, noise)
 
@@ -73,7 +73,7 @@ def _determinant(p: Factor, q: Factor, a: Tensor, s: Tensor) -> Tensor:
     return a * q - s * p
 
 
-def to_x0(target: str | Target, answer: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
+def to_x0(target: str | TargetCoefficients, answer: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
     """The clean image that an answer stands for. For epsilon and score it needs a > 0."""
     p, q = row_of(target, a, s)
     if _is_zero(q):
@@ -81,7 +81,7 @@ def to_x0(target: str | Target, answer: Tensor, x_t: Tensor, a: Tensor, s: Tenso
     return (q * x_t - s * answer) / _determinant(p, q, a, s)
 
 
-def to_noise(target: str | Target, answer: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
+def to_noise(target: str | TargetCoefficients, answer: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
     """The noise that an answer stands for. For sample it needs s > 0."""
     p, q = row_of(target, a, s)
     if _is_zero(p):
@@ -89,18 +89,20 @@ def to_noise(target: str | Target, answer: Tensor, x_t: Tensor, a: Tensor, s: Te
     return (a * answer - p * x_t) / _determinant(p, q, a, s)
 
 
-def from_x0(target: str | Target, x0: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
+def from_x0(target: str | TargetCoefficients, x0: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
     """The answer that stands for a clean image: the inverse of `to_x0`."""
     return target_of(target, x0, to_noise("sample", x0, x_t, a, s), a, s)
 
 
-def convert(one: str | Target, other: str | Target, answer: Tensor, x_t: Tensor, a: Tensor, s: Tensor) -> Tensor:
+def convert(
+    one: str | TargetCoefficients, other: str | TargetCoefficients, answer: Tensor, x_t: Tensor, a: Tensor, s: Tensor
+) -> Tensor:
     """The same answer as another target has it."""
     if one == other:
         return answer
     return target_of(other, to_x0(one, answer, x_t, a, s), to_noise(one, answer, x_t, a, s), a, s)
 
 
-def error_of_x0(target: str | Target, a: Tensor, s: Tensor) -> Tensor:
+def error_of_x0(target: str | TargetCoefficients, a: Tensor, s: Tensor) -> Tensor:
     """|dx0 / dy| at a given x_t: how large the error of the image is that an error of the answer stands for."""
     return (s / _determinant(*row_of(target, a, s), a, s)).abs()

@@ -7,14 +7,14 @@ from torch import Tensor
 
 from safelight.config.tree import Weighting
 from safelight.diffusion.process import SIGMA_DATA
-from safelight.diffusion.targets import Target, error_of_x0
+from safelight.diffusion.targets import TargetCoefficients, error_of_x0
 
 NEARLY_NONE = 1e-100  # in place of no signal or no noise at all: 0 / 0 becomes the limit that it has there
 
 
 def weights_of(
     weighting: Weighting,
-    target: str | Target,
+    target: str | TargetCoefficients,
     a: Tensor,
     s: Tensor,
     *,

@@ -53,7 +53,7 @@ def _is_far(number: float, logs: deque[float]) -> bool:
 
 
 @dataclass(slots=True)
-class DivergenceWatch:
+class DivergenceDetector:
     """What divergence and overflows are judged by. A checkpoint holds it: an act must come at the same step again."""
 
     smoothed: float | None = None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from safelight.errors import Stopped, UsageError
 from safelight.monitors.finite import LOWEST_SCALE, NonfiniteSearch, all_finite, nonfinite_weights, report_refusal
 from safelight.monitors.hook_table import hook_before_call, is_traced
-from safelight.monitors.modules import unwrapped
+from safelight.monitors.parameters import unwrapped
 from safelight.probes.random_state import kept_random_state
 from safelight.words import print_to_stderr
 

@@ -17,7 +17,7 @@ from safelight.config import Config
 from safelight.config.tree import Optimizer
 from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
-from safelight.healing.alarms import DivergenceWatch, is_lost
+from safelight.healing.alarms import DivergenceDetector, is_lost
 from safelight.healing.journal import Act, Journal, Kind
 from safelight.healing.rates import choose_cut, longer_warmup, try_rates
 from safelight.healing.replays import Replays
@@ -58,7 +58,7 @@ class HealedState(Protocol):
 
     model: nn.Module
     journal: Journal
-    watch: DivergenceWatch
+    watch: DivergenceDetector
 
     @property
     def counters(self) -> HealedCounters: ...

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from safelight import vocabulary as signals
-from safelight.monitors.modules import ParameterBlocks, SumOverProcesses
-from safelight.monitors.reading_buffer import PendingReading, Share
+from safelight.monitors.parameters import ParameterBlocks, SumOverProcesses
+from safelight.monitors.reading_buffer import PendingReading, ShardReduction
 
-MEMORY = 0.98  # of the two parts of the noise scale
+SMOOTHING_DECAY = 0.98  # of the two parts of the noise scale
 
 
 class GradientMonitor:
@@ -49,7 +49,7 @@ class GradientMonitor:
         def finish(counts: np.ndarray, sizes: np.ndarray) -> dict[str, float]:
             return self._parts.by_name(signals.GRADIENT_ZERO, self._parts.total(counts) / self._parts.total(sizes))
 
-        return PendingReading((zeros, sizes), finish, Share("zeros", of_norms=False))
+        return PendingReading((zeros, sizes), finish, ShardReduction("zeros", of_norms=False))
 
     @torch.no_grad()
     def measure_numbers(self, gradients: Sequence[Tensor]) -> PendingReading:
@@ -76,8 +76,8 @@ class GradientMonitor:
         signal = (big_batch * big - small_batch * small) / (big_batch - small_batch)
         noise = (small - big) / (1 / small_batch - 1 / big_batch)
         if math.isfinite(signal) and math.isfinite(noise):
-            self.signal = self.signal * MEMORY + signal * (1 - MEMORY)
-            self.noise = self.noise * MEMORY + noise * (1 - MEMORY)
+            self.signal = self.signal * SMOOTHING_DECAY + signal * (1 - SMOOTHING_DECAY)
+            self.noise = self.noise * SMOOTHING_DECAY + noise * (1 - SMOOTHING_DECAY)
         # The estimates may be negative while they are few; a negative batch size says nothing yet.
         return {signals.GRADIENT_NOISE.name: self.noise / self.signal} if self.signal > 0 and self.noise > 0 else {}
 

@@ -13,7 +13,7 @@ from safelight.vocabulary import (
     LOSS,
     LOSS_AT_LEVEL,
     LOSS_DEVIATION,
-    LOSS_NORMALIZED,
+    LOSS_NORMALISED,
     LOSS_SMOOTH,
     RECENT,
     TIMESTEPS_OUTSIDE,
@@ -21,8 +21,8 @@ from safelight.vocabulary import (
 
 LEVELS = 16  # noise levels that have a loss of their own
 BINS = 4 * LEVELS  # finer ones, whose usual loss is remembered
-MEMORY = 0.98  # of the usual loss, per step that draws from a bin
-WINDOW = 64  # steps over which the loss by level is averaged: one cell of the record
+SMOOTHING_DECAY = 0.98  # of the usual loss, per step that draws from a bin
+STEPS_PER_CELL = 64  # steps over which the loss by level is averaged: one cell of the record
 TINY = 1e-12
 
 
@@ -117,9 +117,9 @@ class LossMonitor:
             finite = np.isfinite(loss)
             loss, bins = loss[finite], bins[finite]
         hits, totals = np.bincount(bins, minlength=BINS), np.bincount(bins, loss, BINS)
-        readings[LOSS_NORMALIZED.name] = self._whitened(hits, totals) if math.isfinite(mean) else mean
+        readings[LOSS_NORMALISED.name] = self._whitened(hits, totals) if math.isfinite(mean) else mean
         self._remember(hits, totals)
-        if (step + 1) % WINDOW == 0:
+        if (step + 1) % STEPS_PER_CELL == 0:
             readings |= self._levels()
         return readings
 
@@ -134,7 +134,7 @@ class LossMonitor:
         return float((totals / expected * (self.weight > 0)).sum() / count)
 
     def _remember(self, hits: np.ndarray, totals: np.ndarray) -> None:
-        new = (hits > 0) * (1 - MEMORY)
+        new = (hits > 0) * (1 - SMOOTHING_DECAY)
         self.usual += new * (totals / np.maximum(hits, 1) - self.usual)
         self.weight += new * (1 - self.weight)
         self.sums += totals

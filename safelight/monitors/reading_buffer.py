@@ -16,7 +16,7 @@ HOST_SECONDS = 0.5  # a flush costs a cold start of its own, some 0.3 ms: not at
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ShardReduction:
     """How a reading is put together where each process holds a piece of every parameter."""
 
     name: str
@@ -35,7 +35,7 @@ class PendingReading:
     tensors: tuple[Tensor, ...]
     finish: Callable[..., Mapping[str, float]]
     """Given one array for each tensor: readings by name. Called once, in the order of the steps."""
-    share: Share | None = None
+    share: ShardReduction | None = None
 
 
 class Receiver(Protocol):

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from safelight.monitors.gradients import GradientMonitor
 from safelight.monitors.loss import LossMonitor, NoiseBinning, RecentLosses
-from safelight.monitors.modules import SumOverProcesses, find_parts, trainable_parameters
-from safelight.monitors.reading_buffer import PendingReading, Share
+from safelight.monitors.parameters import SumOverProcesses, find_parts, trainable_parameters
+from safelight.monitors.reading_buffer import PendingReading, ShardReduction
 from safelight.monitors.updates import UpdateMonitor
 from safelight.vocabulary import LOSS_SCALE, REFUSED
 
 RECENT_LOSSES = "loss/recent"  # in checkpoints
-FULL_PASS_EVERY = 64  # steps between two that read every weight: one in each cell of the record
+FULL_READ_INTERVAL = 64  # steps between two that read every weight: one in each cell of the record
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Monitors:
         self._loss = LossMonitor(noise_binning)
 
     def reads_all_weights(self, step: int) -> bool:
-        return step % FULL_PASS_EVERY == 0
+        return step % FULL_READ_INTERVAL == 0
 
     def before_update(self, step: int, gradients: Sequence[Tensor]) -> None:
         """`gradients` after unscaling, one for each trained parameter."""
@@ -86,7 +86,7 @@ class Monitors:
     ) -> list[PendingReading]:
         """The readings of the step, as vectors on the device."""
         scalars = torch.stack([each.reshape(()).float() for each in (norm, limit, scale, refused)])
-        pieces = [PendingReading((norms, scalars), self._read_gradients, Share("norms", 1))]
+        pieces = [PendingReading((norms, scalars), self._read_gradients, ShardReduction("norms", 1))]
         if partial_gradient is not None:
             noise_scale = functools.partial(
                 self._gradients.measure_noise_scale, partial_gradient.batch, partial_gradient.whole

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.monitors.modules import ParameterBlocks, ReadNorms, SumOverProcesses, join_norms
-from safelight.monitors.pieces import local_of
-from safelight.monitors.reading_buffer import PendingReading, Share
+from safelight.monitors.parameters import ParameterBlocks, ReadNorms, SumOverProcesses, join_norms
+from safelight.monitors.reading_buffer import PendingReading, ShardReduction
+from safelight.monitors.shards import local_of
 from safelight.vocabulary import EMA_DISTANCE, UPDATE_RATIO, WEIGHT_NORM
 
 TINY = float(np.finfo(np.float32).tiny)
@@ -43,7 +43,7 @@ class UpdateMonitor:
             near = [local_of(shadow).to(weight.device) for shadow, weight in zip(average, weights, strict=True)]
             norms.append(self._norms.of(torch._foreach_sub(weights, near)))
         joined = join_norms(torch.stack(norms), self._sum_over_processes)
-        return PendingReading(joined.unbind(), self._read, Share("moves", also=("apart",)))
+        return PendingReading(joined.unbind(), self._read, ShardReduction("moves", also=("apart",)))
 
     def _weights(self) -> list[Tensor]:
         """As far as this process holds them."""

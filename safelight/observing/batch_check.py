@@ -13,7 +13,7 @@ from safelight import checks
 from safelight.config import Config
 from safelight.data.images import Images
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.observing.observer import StepView
+from safelight.observing.observer import StepResult
 from safelight.probes.probe_runner import with_check_prefix
 
 CLOSE, EVERY = 16, 8  # the first steps are all compared, then one of so many: a batch of whole numbers, without waiting
@@ -32,7 +32,7 @@ class BatchCheck:
         self._none = config.data.classes
         self._is_held_out = np.isin(np.arange(len(images)), held_out_ids) if len(held_out_ids) else None
 
-    def check(self, view: StepView) -> list[PendingReading]:
+    def check(self, view: StepResult) -> list[PendingReading]:
         if view.step >= CLOSE and view.step % EVERY:
             return []
         pieces: list[PendingReading] = []
@@ -43,7 +43,7 @@ class BatchCheck:
             pieces.append(PendingReading((self._moved(view, self._labels),), _read_moved))
         return pieces
 
-    def _moved(self, view: StepView, labels: np.ndarray) -> Tensor:
+    def _moved(self, view: StepResult, labels: np.ndarray) -> Tensor:
         """The share of labels that are another image's, on the device."""
         shares = []
         for micro in view.inputs:

@@ -25,7 +25,7 @@ REFUSED, REFUSED_FILE = "refused batches", "refused"  # pictures of refused upda
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class ReplayedPass:
     """A micro-batch as the network saw it, and what it answered."""
 
     inputs: MicroBatch
@@ -50,7 +50,9 @@ def describe_inputs(inputs: Sequence[MicroBatch], group: ProcessGroup) -> dict[s
     return joined | _joined("image", [each["images"] for each in rows])
 
 
-def show(replay: Callable[[], Sequence[Pass]], group: ProcessGroup, path: Path, disk: Disk = DISK) -> dict[str, object]:
+def show(
+    replay: Callable[[], Sequence[ReplayedPass]], group: ProcessGroup, path: Path, disk: Disk = DISK
+) -> dict[str, object]:
     """By all processes: the numbers of the predictions, and a picture of the worst samples by the first one. None of
     it is worth a training: what fails is left out."""
     here = None
@@ -108,7 +110,7 @@ def _joined(name: str, rows: Sequence[dict[str, float]]) -> dict[str, object]:
     return joined | {f"{name}_nonfinite": fmean(each["nonfinite"] for each in rows)}
 
 
-def _worst(passes: Sequence[Pass]) -> list[ShownSample]:
+def _worst(passes: Sequence[ReplayedPass]) -> list[ShownSample]:
     """What is not finite first, then the largest predictions."""
     found = list[ShownSample]()
     for each in passes:

@@ -17,7 +17,7 @@ from safelight.probes.skill import SkillProbe
 
 
 @dataclass(frozen=True, slots=True)
-class StepView:
+class StepResult:
     """What one step did, still on the device: monitors may look, not touch."""
 
     step: int  # index of the update, from 0
@@ -33,7 +33,7 @@ class StepView:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateStats:
     """What is known of an update, still on the device."""
 
     loss: Tensor  # one for each sample
@@ -90,7 +90,7 @@ class Observer:
         if self.probe_runner is not None:
             self.probe_runner.before_update()
 
-    def after_update(self, step: int, update: Update) -> list[PendingReading]:
+    def after_update(self, step: int, update: UpdateStats) -> list[PendingReading]:
         passes, self.forward_passes = self.forward_passes, []
         found = self.monitors.after_update(
             step,

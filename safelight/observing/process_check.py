@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from safelight.config import Config
 from safelight.data.batches import Batches
-from safelight.observing.observer import StepView
+from safelight.observing.observer import StepResult
 from safelight.observing.speed import Speedometer
 from safelight.processes.group import ProcessGroup
 from safelight.processes.local_weights import LocalWeights
 from safelight.vocabulary import DRIFT, OVERLAP, PROCESS_SECONDS, SAME_NOISE, SLOWEST, WAITING
 
-EVERY = 64  # steps: reads all weights once, and sends a few numbers
+CHECK_INTERVAL = 64  # steps: reads all weights once, and sends a few numbers
 MAX_NAMED_PROCESSES = 64  # processes that have a signal each
 NANOSECONDS = 1e9
 PART = 1 << 22  # numbers that are summed up at once: whole turns of their places
@@ -38,10 +38,10 @@ class ProcessCheck:
         self._is_sharded = weights.shard is not None  # then no two have the same weights to compare
         self._before = (0, 0.0, 0.0)  # step, seconds of all steps, seconds of waiting
 
-    def check(self, view: StepView, *, replaced: bool) -> dict[str, float]:
+    def check(self, view: StepResult, *, replaced: bool) -> dict[str, float]:
         """Readings of all processes; none if there is only one, or it is not time yet. `replaced`: whether some
         samples are in quarantine."""
-        if self._group.size == 1 or view.step % EVERY:
+        if self._group.size == 1 or view.step % CHECK_INTERVAL:
             return {}
         now, before = (view.step, self._speed.seconds, self._group.seconds_waited), self._before
         steps, seconds, waited = (a - b for a, b in zip(now, before, strict=True))

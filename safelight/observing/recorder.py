@@ -17,7 +17,7 @@ from safelight.record.backlog import group_by_signals
 from safelight.record.sinks import open_sinks
 from safelight.record.sinks.batch import Event, Histogram, LoggedPicture, SinkBatch
 from safelight.record.sinks.logger_threads import LoggerThreads
-from safelight.record.store import RecordWriter, SilentRecordWriter
+from safelight.record.store import NullRecordWriter, RecordWriter
 from safelight.run import RunFolder
 
 BATCH_STEPS, BATCH_SECONDS = 64, 1.0
@@ -36,7 +36,7 @@ def open_record(
     """The record and the loggers of a run from this step on. `config`: for the loggers. `silent`: nothing is
     kept, as on every process but the first."""
     if silent:
-        return SilentRecordWriter(), None
+        return NullRecordWriter(), None
     names, path, settings = dict.fromkeys(loggers), folder.path, dict(config or {})
     threads = open_sinks(names, path, config=settings, run_name=path.name, from_step=step, say=say) if names else None
     return RecordWriter(folder.record, from_step=step, say=say), threads

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-MEMORY = 0.95  # per step
+SMOOTHING_DECAY = 0.95  # per step
 WAITS, SHORTEST_WAIT = 16, 0.004  # steps between two readings of a foreign loop; seconds
 
 
@@ -41,11 +41,11 @@ class Speedometer:
         start = time.perf_counter()
         yield
         self._worked = self._faded(self._worked, time.perf_counter() - start)
-        self._weight = self._weight * MEMORY + (1 - MEMORY)
+        self._weight = self._weight * SMOOTHING_DECAY + (1 - SMOOTHING_DECAY)
 
     def _faded(self, average: float, seconds: float) -> float:
         self.seconds += seconds
-        return average * MEMORY + seconds * (1 - MEMORY)
+        return average * SMOOTHING_DECAY + seconds * (1 - SMOOTHING_DECAY)
 
     @property
     def seconds_per_step(self) -> float:
@@ -65,8 +65,8 @@ class Pace:
 
     def left(self, step: int, seconds: float) -> float | None:
         """Seconds that are left after `step` updates, of which the last took so many, every so often."""
-        self._mean = self._mean * MEMORY + seconds * (1 - MEMORY)
-        self._weight = self._weight * MEMORY + 1 - MEMORY
+        self._mean = self._mean * SMOOTHING_DECAY + seconds * (1 - SMOOTHING_DECAY)
+        self._weight = self._weight * SMOOTHING_DECAY + 1 - SMOOTHING_DECAY
         if self._steps is None or (step % WAITS and step != self._steps):
             return None
         return max(0, self._steps - step) * self._mean / self._weight

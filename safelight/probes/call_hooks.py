@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from safelight import checks
 from safelight.model.calls import answer_of, parameter_names
 from safelight.monitors.hook_table import hook_after_call, hook_before_call, is_traced
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 from safelight.probes.forward_pass import Call
 from safelight.probes.update import dense
 

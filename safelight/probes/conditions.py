@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 from safelight.probes.forward_pass import Call, ForwardPass, Repeats, of_others
 from safelight.probes.update import StateBefore
 

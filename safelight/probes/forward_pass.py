@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from safelight.diffusion.process import SIGMA_DATA, Process, per_sample, vp
 from safelight.diffusion.schedulers import Family
-from safelight.diffusion.targets import Target, make_target
+from safelight.diffusion.targets import TargetCoefficients, make_target
 from safelight.model.calls import answer_of
 from safelight.probes.random_state import kept_random_state
 
@@ -38,7 +38,7 @@ LABELS = ("class_labels", "labels", "label", "y", "classes", "class_cond", "c", 
 
 
 @dataclass(frozen=True)
-class Declared:
+class ProcessSpec:
     """What a loop declares; all of it is optional."""
 
     alphas: Tensor | None = None
@@ -80,7 +80,7 @@ class Declared:
         first, last = process.c_noise(torch.tensor([process.first, process.last], dtype=torch.float64)).tolist()
         return abs(last - first) < NARROW_TIME_RANGE
 
-    def target(self, prediction: str) -> Target:
+    def target(self, prediction: str) -> TargetCoefficients:
         return make_target(prediction, self.sigma_data)
 
     def covers(self, t: Tensor) -> Tensor:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.diffusion.clocks import SHARE_TOLERANCE
-from safelight.diffusion.recognition import DRAWS, MAX_UNEXPLAINED, Mixtures, Recognised, recognise
+from safelight.diffusion.recognition import DRAWS, MAX_UNEXPLAINED, FittedCoefficients, RecognisedProcess, recognise
+from safelight.diffusion.time_mappings import SHARE_TOLERANCE
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.probes.forward_pass import Declared, ForwardPass
-from safelight.probes.settling import Times, settle
+from safelight.probes.forward_pass import ForwardPass, ProcessSpec
+from safelight.probes.process_resolution import Times, settle
 from safelight.vocabulary import CHECK
 
 MIN_SAMPLES, MAX_SAMPLES = 32, 2048  # samples before anything is said, and after which nothing is fitted any more
@@ -32,14 +32,14 @@ def fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return a, b, y - a[:, None] * x0 - b[:, None] * noise
 
 
-class MixtureProbe:
+class NoisingFit:
     """Fits the samples of the first steps, and says what they have in common once there are enough."""
 
     def __init__(self) -> None:
-        self.recognised: Recognised | None = None
+        self.recognised: RecognisedProcess | None = None
         self._parts: list[np.ndarray] = []
         self._samples = 0
-        self._mixtures: Mixtures | None = None
+        self._mixtures: FittedCoefficients | None = None
         self._is_float = False  # whether times are
         self.has_news = False  # since it was last settled what they say
 
@@ -95,7 +95,7 @@ class MixtureProbe:
         self.has_news = True
         self._parts.append(np.asarray(numbers, np.float64).reshape(-1, samples))
         columns = self._columns()
-        readings: dict[checks.Check, float] = {}
+        readings: dict[checks.ProbeReading, float] = {}
         for first, (share, *noise) in ((2, checks.MIXTURE_OF_INPUT), (7, checks.MIXTURE_OF_TARGET)):
             if len(columns[first]) and np.isfinite(columns[first]).all():
                 readings[share] = float(np.median(columns[first]))
@@ -111,7 +111,7 @@ class MixtureProbe:
             self._parts = [np.concatenate(self._parts, axis=1)]
         return self._parts[0]
 
-    def settle(self, declared: Declared) -> Declared | None:
+    def settle(self, declared: ProcessSpec) -> ProcessSpec | None:
         """What holds from now on, where enough was seen for that."""
         self.has_news = False
         if not self._parts or (columns := self._columns()).shape[1] < MIN_SAMPLES:
@@ -123,7 +123,7 @@ class MixtureProbe:
         share = np.where(explained, s / np.maximum(a + s, TINY), np.nan)
         return settle(declared, Times(own, told, share), self._mixtures, self.recognised)
 
-    def _recognise(self, columns: np.ndarray) -> dict[checks.Check, float]:
+    def _recognise(self, columns: np.ndarray) -> dict[checks.ProbeReading, float]:
         """By the samples that x0 and noise explain: most of them, or nothing is said."""
         a, s, left, _, _, p, q, rest, _, _, t, _ = columns
         good = left <= MAX_UNEXPLAINED
@@ -132,7 +132,7 @@ class MixtureProbe:
             return {}
         has_target = np.isfinite(rest[good]).all() and (rest[good] <= MAX_UNEXPLAINED).all()
         has_time = bool(np.isfinite(t[good]).all())
-        mixtures = self._mixtures = Mixtures(
+        mixtures = self._mixtures = FittedCoefficients(
             a[good], s[good], t[good] if has_time else None,
             p[good] if has_target else None, q[good] if has_target else None,
         )  # fmt: skip
@@ -147,7 +147,7 @@ class MixtureProbe:
         return readings | _numbers(found, mixtures)
 
 
-def _numbers(found: Recognised, mixtures: Mixtures) -> dict[checks.Check, float]:
+def _numbers(found: RecognisedProcess, mixtures: FittedCoefficients) -> dict[checks.ProbeReading, float]:
     """What rules compare with numbers that people use."""
     numbers = {
         checks.MIXTURE_SIGMA_DATA: found.sigma_data,

@@ -11,14 +11,14 @@ from torch import Tensor
 from safelight import checks
 from safelight.diffusion.process import per_sample, precise
 from safelight.diffusion.targets import target_of
-from safelight.probes.forward_pass import Declared, ForwardPass
+from safelight.probes.forward_pass import ForwardPass, ProcessSpec
 from safelight.probes.mixtures import fit
 
 TINY = 1e-12
 PICTURE = 3  # dimensions of a batch that has no channels of its own
 
 
-def measure_noising(micro_batch: ForwardPass, declared: Declared) -> dict[str, Tensor]:
+def measure_noising(micro_batch: ForwardPass, declared: ProcessSpec) -> dict[str, Tensor]:
     """Scalars on the device, by the name of the reading; what is not known is left out."""
     x0, noise, t = micro_batch.x0, micro_batch.noise, micro_batch.times
     readings = measure_batch(micro_batch) | _passed_on(micro_batch)
@@ -100,7 +100,7 @@ def _without_image(x_t: Tensor, x0: Tensor) -> Tensor:
     return _length(x_t - per_sample(clean, x0) * x0) / _length(x_t).clamp(min=TINY)
 
 
-def _unscaled(x_t: Tensor, wanted: Tensor, a: Tensor, t: Tensor, declared: Declared) -> Tensor:
+def _unscaled(x_t: Tensor, wanted: Tensor, a: Tensor, t: Tensor, declared: ProcessSpec) -> Tensor:
     """x_t as the process has it: where the network sees c_in · x_t, or a scheduler's x_t is x0 + σ · noise, a loop may
     pass either. Whichever is nearer."""
     process = declared.process
@@ -115,7 +115,7 @@ def _unscaled(x_t: Tensor, wanted: Tensor, a: Tensor, t: Tensor, declared: Decla
 
 
 def _input_scale(
-    micro_batch: ForwardPass, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor, t: Tensor, declared: Declared
+    micro_batch: ForwardPass, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor, t: Tensor, declared: ProcessSpec
 ) -> dict[str, Tensor]:
     """What the network sees over c_in · x_t, where the process says what c_in is."""
     call, process = micro_batch.call, declared.process
@@ -148,7 +148,9 @@ def _fit(y: Tensor, x0: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return a, b, left.norm(dim=1) / _length(y).clamp(min=TINY)
 
 
-def _target(target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor, declared: Declared) -> dict[str, Tensor]:
+def _target(
+    target: Tensor, x0: Tensor, noise: Tensor, a: Tensor, s: Tensor, declared: ProcessSpec
+) -> dict[str, Tensor]:
     readings: dict[str, Tensor] = {}
     for kind in checks.PREDICTIONS:
         wanted = target_of(declared.target(kind), x0, noise, a, s)

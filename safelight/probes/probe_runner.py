@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 
 from safelight import checks
-from safelight.monitors.modules import trainable_parameters
+from safelight.monitors.parameters import trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_hooks import CallHooks
 from safelight.probes.conditions import has_null_gradient, measure_conditions
 from safelight.probes.draw_history import DrawHistory, fingerprints
-from safelight.probes.forward_pass import Call, Declared, ForwardPass
-from safelight.probes.mixtures import MixtureProbe
+from safelight.probes.forward_pass import Call, ForwardPass, ProcessSpec
+from safelight.probes.mixtures import NoisingFit
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 from safelight.probes.preconditioning import Preconditioning
 from safelight.probes.probe_schedule import REPLAYED_FIRST, SHARE, ProbeSchedule
-from safelight.probes.runner.averages import AverageProbe
-from safelight.probes.runner.copies import CopyProbe
+from safelight.probes.runner.averages import EmaProbe
+from safelight.probes.runner.copies import ReplayProbe
 from safelight.probes.runner.guard import ProbeGuard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.runner.start import StartProbe
-from safelight.probes.sample_parameter import SampleParameter
+from safelight.probes.sample_parameter import MonitoredParameter
 from safelight.probes.settings import FrozenWeights
 from safelight.probes.update import StateBefore, copy_state
 from safelight.vocabulary import CHECK
@@ -40,7 +40,7 @@ class ProbeRunner:
     def __init__(
         self,
         subject: InspectedLoop,
-        declared: Declared,
+        declared: ProcessSpec,
         say: Callable[[str], None],
         *,
         after_preflight: bool = False,
@@ -56,7 +56,7 @@ class ProbeRunner:
         self.subject, self.declared, self._alone = subject, declared, alone
         self._after_preflight, self._from_step = after_preflight, from_step
         self._guard = ProbeGuard(say)
-        self._start, self._copies = StartProbe(subject, self._guard), CopyProbe(subject, self._guard)
+        self._start, self._copies = StartProbe(subject, self._guard), ReplayProbe(subject, self._guard)
         self._frozen = FrozenWeights(subject.model)
         self._named = trainable_parameters(subject.model)
         self._schedule, self._replayed = ProbeSchedule(share, done=len(replayed)), replayed
@@ -64,17 +64,17 @@ class ProbeRunner:
         self._hooks = CallHooks(
             subject.model, self._named, self._needs_call, lambda: self._schedule.due.thorough, self._is_replayed
         )
-        self._sample_parameter = SampleParameter(self._hooks.sample_parameter)
+        self._sample_parameter = MonitoredParameter(self._hooks.sample_parameter)
         self._sample_ema: dict[str, Tensor] = {}
         self._gradient_norm = torch.tensor(-1.0)
         self._on_host: list[dict[str, float]] = []  # readings of the step that may raise an alarm
         self._readings: dict[str, float] = {}  # measured on the host since the last step
         self._recorded: dict[str, float] = {}  # of what is recorded where it changes
         self._calls = 0
-        self.mixtures = MixtureProbe()
+        self.mixtures = NoisingFit()
         self._preconditioning = Preconditioning()
         self._is_settled = False
-        self._average = AverageProbe(subject, self._named, self._guard)
+        self._average = EmaProbe(subject, self._named, self._guard)
         self.forget()
 
     def forget(self) -> None:
@@ -99,7 +99,7 @@ class ProbeRunner:
         """All that is known before the first step."""
         return with_check_prefix(self._start.measure(self.declared, self._from_step))
 
-    def settle(self) -> tuple[Declared, dict[str, float]] | None:
+    def settle(self) -> tuple[ProcessSpec, dict[str, float]] | None:
         """Once, when it is known how the loop writes its times, or what it trains where nothing was declared: what
         holds from then on, and the readings that were waiting for it. Called between two steps."""
         if self._is_settled or not self.mixtures.has_news or self._guard.is_off:

@@ -11,19 +11,22 @@ from typing import NamedTuple
 
 from safelight import checks
 
-CLOSE_STEP, EVERY = 64, 32  # the first steps are all checked closely; then, of every so many, two in a row
+DENSE_UNTIL_STEP, DENSE_PAIR_INTERVAL = (
+    64,
+    32,
+)  # the first steps are all checked closely; then, of every so many, two in a row
 MAGNITUDES_EVERY = 8  # steps between two checks of the loss and the largest values
 IDENTITIES = 16  # first steps whose noising is checked
 # Then one of so many: until CLOSE_STEP, until SETTLED_STEP, and later
 EARLY_INTERVAL, MIDDLE_INTERVAL, LATE_INTERVAL = 16, 64, 256
 SETTLED_STEP = 1024
 REPLAYED_FIRST = 3
-PATIENCE = 32  # steps between two replays on alarm; doubled by every alarm
-LEAP = math.log(3.0)  # from the usual: an alarm, not a finding
-ODD_DISTANCE = math.log(2.0)  # from the usual: worth a check
+ALARM_COOLDOWN = 32  # steps between two replays on alarm; doubled by every alarm
+ALARM_LOG_RATIO = math.log(3.0)  # from the usual: an alarm, not a finding
+CHECK_LOG_RATIO = math.log(2.0)  # from the usual: worth a check
 BEYOND_FACTOR = 1.25  # times the farthest that numbers have strayed from the usual so far
 FIRST_LOOK, LOOK_SHARE = 16, 0.01  # updates; of the training time
-RIPE = 16  # readings until the usual is known
+MIN_READINGS = 16  # readings until the usual is known
 # What replays and searches may cost, in steps of the loop: so many in any case, and a share of all steps beside them
 ALLOWANCE, SHARE = 18.0, 0.03
 ALWAYS = 16  # the last update at which they are made whatever they cost
@@ -43,16 +46,16 @@ class Due(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def due_at(n: int, alarmed: bool = False) -> Due:
     """After `n` updates."""
-    close = n < CLOSE_STEP or n % EVERY < 2 or alarmed
+    close = n < DENSE_UNTIL_STEP or n % DENSE_PAIR_INTERVAL < 2 or alarmed
     now_and_then = (
-        n % (EARLY_INTERVAL if n < CLOSE_STEP else MIDDLE_INTERVAL if n < SETTLED_STEP else LATE_INTERVAL) == 0
+        n % (EARLY_INTERVAL if n < DENSE_UNTIL_STEP else MIDDLE_INTERVAL if n < SETTLED_STEP else LATE_INTERVAL) == 0
     )
     return Due(
         thorough=close,
         magnitudes=close or n % MAGNITUDES_EVERY == 0,
         noising=n < IDENTITIES or now_and_then,
         ema=n < REPLAYED_FIRST or now_and_then,
-        replay=n < REPLAYED_FIRST or (n >= CLOSE_STEP and math.log2(n) % 3 == 0) or alarmed,
+        replay=n < REPLAYED_FIRST or (n >= DENSE_UNTIL_STEP and math.log2(n) % 3 == 0) or alarmed,
         search=n in (1, 4, 16, 32) or n % 1024 == 1023 or (n >= 64 and 0 in (math.log2(n) % 1, math.log2(n / 3) % 1)),
     )
 
@@ -68,7 +71,7 @@ class ProbeSchedule:
         self.spent = 0.0  # on replays and searches, in steps
         self._last: dict[str, float] = {}  # what each of them cost the last time
         self._known: tuple[tuple[int, bool], Due] | None = None
-        self._alarm_steps, self._quiet_until, self._patience = 0, 0, PATIENCE
+        self._alarm_steps, self._quiet_until, self._patience = 0, 0, ALARM_COOLDOWN
         self._usual: dict[str, float] = {}
         self._strayed: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -110,7 +113,7 @@ class ProbeSchedule:
 
     def is_odd(self, loss: float) -> bool:
         """Whether the loss of a step that is not due differs from those before."""
-        return not loss > 0 or not math.isfinite(loss) or abs(self._deviation("loss", math.log(loss))) > ODD_DISTANCE
+        return not loss > 0 or not math.isfinite(loss) or abs(self._deviation("loss", math.log(loss))) > CHECK_LOG_RATIO
 
     def check_for_alarm(self, readings: Mapping[str, float]) -> None:
         """Schedules a replay where a step differs from those before; less and less often after false alarms."""
@@ -131,7 +134,7 @@ class ProbeSchedule:
         apart, strayed = abs(self._deviation(name, number)), self._strayed.get(name, 0.0)
         count = self._counts[name] = self._counts.get(name, 0) + 1
         self._strayed[name] = max(strayed, apart)
-        return count > RIPE and apart > max(LEAP, BEYOND_FACTOR * strayed)
+        return count > MIN_READINGS and apart > max(ALARM_LOG_RATIO, BEYOND_FACTOR * strayed)
 
     def _deviation(self, name: str, number: float) -> float:
         """From the running mean, which then includes the number."""
@@ -140,7 +143,7 @@ class ProbeSchedule:
         return number - usual
 
 
-class LookSchedule:
+class BudgetedSchedule:
     """When a measurement that calls the network many times is due: after 16, 32, 64, … updates, from 1024 on after
     every 1024, and later where all of them together would take more than a share of the time."""
 

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 from safelight.probes.update import dense
 
 TINY = 1e-30
 
 
-class SampleParameter:
+class MonitoredParameter:
     """Remembers the tensor before an update, and the gradient of the step before."""
 
     def __init__(self, parameter: nn.Parameter | None) -> None:

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Diffusion
-from safelight.diffusion import clocks
+from safelight.diffusion import time_mappings
 from safelight.diffusion.process import Process, per_sample
 from safelight.diffusion.sampling import Denoiser
 from safelight.diffusion.schedule import make_process
-from safelight.diffusion.targets import Target, from_x0
-from safelight.diffusion.timing import retold, share_of
-from safelight.probes.forward_pass import Declared
+from safelight.diffusion.targets import TargetCoefficients, from_x0
+from safelight.diffusion.time_units import retold, share_of
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.probes.random_state import kept_random_state
 
 POINTS, SPREAD = 0.55, 0.25
@@ -56,7 +56,7 @@ class PerfectModel(nn.Module):
     """The exact denoiser of a known distribution: two images, or a Gaussian around one."""
 
     def __init__(
-        self, process: Process, target: Target, centres: Tensor, spread: float, *, is_wrapped: bool = False
+        self, process: Process, target: TargetCoefficients, centres: Tensor, spread: float, *, is_wrapped: bool = False
     ) -> None:
         """`is_wrapped`: it returns an `Answer` instead of a tensor."""
         super().__init__()
@@ -98,7 +98,7 @@ class PerfectModel(nn.Module):
 
 def measure_sampler(
     sampler: Sampler,
-    declared: Declared,
+    declared: ProcessSpec,
     shape: tuple[int, ...],
     reach: float,
     device: torch.device,
@@ -119,7 +119,7 @@ def measure_sampler(
 @torch.no_grad()
 def _measure(
     sampler: Sampler,
-    declared: Declared,
+    declared: ProcessSpec,
     shape: tuple[int, ...],
     reach: float,
     device: torch.device,
@@ -151,7 +151,13 @@ def _measure(
 
 
 def _drive(
-    sampler: Sampler, pattern: Tensor, width: float, noise: Tensor, is_wrapped: bool, process: Process, target: Target
+    sampler: Sampler,
+    pattern: Tensor,
+    width: float,
+    noise: Tensor,
+    is_wrapped: bool,
+    process: Process,
+    target: TargetCoefficients,
 ) -> dict[str, float]:
     points = PerfectModel(process, target, torch.stack([pattern, -pattern]), 0.0, is_wrapped=is_wrapped)
     cloud = PerfectModel(process, target, 0.4 * pattern[None], width, is_wrapped=is_wrapped)
@@ -162,7 +168,7 @@ def _drive(
 
 def _right_otherwise(drive: Callable[[Process], dict[str, float]], process: Process) -> dict[str, float]:
     """In continuous time: whether it is right for a network that is told other times, or sees x_t unscaled."""
-    for clock in clocks.USUAL_CLOCKS:
+    for clock in time_mappings.USUAL_CLOCKS:
         if clock.words in checks.TIMES_TOLD:
             found = drive(retold(process, clock))
             if is_right(found) and _has_right_path(found):

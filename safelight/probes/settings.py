@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.config.tree import Prediction
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 
 SAMPLED_TENSORS, SAMPLED_NUMBERS = 64, 256  # frozen tensors, and numbers of each
 HALFWAY, ENDED = (1e-3, 0.95), 0.05  # usual alphas_cumprod: 0.08 to 0.5 in the middle, 0.005 and less at the end

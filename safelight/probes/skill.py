@@ -17,14 +17,14 @@ from safelight.diffusion.objective import Objective
 from safelight.diffusion.process import precise
 from safelight.generate import evaluation_mode
 from safelight.keys import derive_seed
-from safelight.monitors.modules import trainable_parameters
+from safelight.monitors.parameters import trainable_parameters
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes.call_template import CallTemplate, Key, NotMeasurable
 from safelight.probes.dataset import SeenImages, SeenInputs, as_pictures, is_same_scale, mean_and_deviation
-from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.probes.forward_pass import Call, ForwardPass, ProcessSpec
 from safelight.probes.noising import measure_noising
 from safelight.probes.preconditioning import Preconditioning
-from safelight.probes.probe_schedule import LookSchedule
+from safelight.probes.probe_schedule import BudgetedSchedule
 from safelight.probes.random_state import kept_random_state
 from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
 from safelight.yardstick.fixed_samples import SIZE, FixedSamples, draw_samples
@@ -68,11 +68,11 @@ class Prepared(NamedTuple):
 class SkillProbe:
     """Measures and changes nothing of the loop. What keeps it from that is reported once, and it is switched off."""
 
-    def __init__(self, subject: SkillSubject, declared: Declared, report: Callable[[str], None]) -> None:
+    def __init__(self, subject: SkillSubject, declared: ProcessSpec, report: Callable[[str], None]) -> None:
         """`report` gets the reason why skill is not measured."""
         self._subject, self._declared, self._report = subject, declared, report
         self._is_on = True  # what it needs may still be recognised
-        self._looks, self._updates, self._looked_at = LookSchedule(), 0, 0
+        self._looks, self._updates, self._looked_at = BudgetedSchedule(), 0, 0
         self._seen, self._inputs = SeenImages(), SeenInputs()
         self._template: CallTemplate | None = None
         self._disagreements: dict[str, Tensor] = {}  # by their words: how far off, on the device
@@ -82,7 +82,7 @@ class SkillProbe:
         self._unfit = ""  # why the dataset cannot be used
         self._prepared: Prepared | None = None
 
-    def declare(self, declared: Declared) -> None:
+    def declare(self, declared: ProcessSpec) -> None:
         """What is known of the process from now on."""
         self._declared = declared
 
@@ -323,7 +323,7 @@ def _usual_call(passed: ForwardPass) -> Call | None:
     return Call((passed.x_t, passed.t, *([] if passed.labels is None else [passed.labels])), {}).detached()
 
 
-def _disagreements(passed: ForwardPass, call: Call, declared: Declared) -> dict[str, Tensor]:
+def _disagreements(passed: ForwardPass, call: Call, declared: ProcessSpec) -> dict[str, Tensor]:
     """By the words for it: how much a step differs from x_t = a · x0 + s · noise, from the declared target, and from a
     model whose inputs and outputs these are. Skill on samples that are made otherwise would say nothing."""
     x, t, prediction = call.x, call.t, declared.prediction
@@ -347,7 +347,7 @@ def _disagreements(passed: ForwardPass, call: Call, declared: Declared) -> dict[
     return found | ({} if target is None else {f"the target is not {prediction}": target})
 
 
-def _other_times(t: Tensor, told: Tensor, declared: Declared) -> Tensor:
+def _other_times(t: Tensor, told: Tensor, declared: ProcessSpec) -> Tensor:
     """Between what the network is told and what it should be at t."""
     process = declared.process
     assert process is not None
@@ -358,14 +358,14 @@ def _other_times(t: Tensor, told: Tensor, declared: Declared) -> Tensor:
     return apart.max().float()
 
 
-def _shown(passed: ForwardPass, declared: Declared) -> Tensor | None:
+def _shown(passed: ForwardPass, declared: ProcessSpec) -> Tensor | None:
     """x_t as the network is shown it; not compared where a loop may pass it scaled or not."""
     process = declared.process
     is_scaled = declared.any_scale or (process is not None and process.c_in is not None)
     return None if is_scaled else passed.x_t
 
 
-def _outside(t: Tensor, declared: Declared) -> Tensor:
+def _outside(t: Tensor, declared: ProcessSpec) -> Tensor:
     """0 for places in the schedule, also as floats."""
     places = t.double() if t.device.type != "mps" else t.float()
     wrong = (places < 0) | (places > (declared.timesteps or 1) - 1) | (places != places.round())

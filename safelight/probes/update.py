@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 
 TINY = 1e-30
 NEARLY_ZERO = 1e-20  # of squared lengths of an EMA

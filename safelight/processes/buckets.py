@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from safelight.processes.group import Pending, ProcessGroup
+from safelight.processes.group import AsyncResult, ProcessGroup
 
 EDGE, MIDDLE = 1 << 18, 25 << 18  # numbers (1 MB and 25 MB of fp32), as DDP has them
 PARTS = 8  # at least, of a model that is larger than so many edges
@@ -43,7 +43,7 @@ class SumBucket(Bucket):
         self._group = group
         self._flat = torch.zeros(sum(p.numel() for p in parameters), device=parameters[0].device)
         self._views = gradient_views(self._flat, parameters)
-        self._pending: Pending | None = None
+        self._pending: AsyncResult | None = None
 
     @torch.no_grad()
     def send(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.processes.buckets import Bucket, gradient_views, hand_out, pack
-from safelight.processes.group import Pending, ProcessGroup
+from safelight.processes.group import AsyncResult, ProcessGroup
 
 DIRECT = 1 << 21  # numbers (8 MB) that a process may get of a bucket, to save a message
 
@@ -41,7 +41,7 @@ class TreeBucket(Bucket):
         self._nodes: list[Node] = []
         self._next = 0
         self._spare: list[Tensor] = []
-        self._pending: Pending | None = None
+        self._pending: AsyncResult | None = None
         self._advanced = False
 
     def begin(self) -> None:

@@ -26,13 +26,13 @@ from safelight.processes.launcher import agent_store, meet
 LONGEST_WAIT = timedelta(hours=2)  # for a process that lives and is busy on its own: an evaluation, a slow disk
 # Times train.timeout that processes wait for each other at first, and five times that where gloo connects
 MEETING_TIMEOUTS = 5
-GLANCE = timedelta(seconds=1)  # between two checks of the others while waiting
+POLL_INTERVAL = timedelta(seconds=1)  # between two checks of the others while waiting
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Pending:
+class AsyncResult:
     """Something under way between the processes."""
 
     result: Tensor
@@ -113,28 +113,28 @@ class ProcessGroup:
 
     # --- collectives ---------------------------------------------------------------------------------------------
 
-    def start_all_reduce(self, tensor: Tensor) -> Pending:
+    def start_all_reduce(self, tensor: Tensor) -> AsyncResult:
         """In place, over all processes."""
         return self._start(tensor, lambda: dist.all_reduce(tensor, async_op=True))
 
-    def start_all_gather(self, tensor: Tensor) -> Pending:
+    def start_all_gather(self, tensor: Tensor) -> AsyncResult:
         """[count, …]: that of every process."""
         tensor = tensor.contiguous()
         if self.size == 1:
-            return Pending(tensor.unsqueeze(0), None)
+            return AsyncResult(tensor.unsqueeze(0), None)
         found = tensor.new_empty((self.size, *tensor.shape))
         return self._start(found, lambda: dist.all_gather(list(found.unbind(0)), tensor, async_op=True))
 
-    def start_all_gather_into(self, found: Tensor, tensor: Tensor) -> Pending:
+    def start_all_gather_into(self, found: Tensor, tensor: Tensor) -> AsyncResult:
         """As `start_all_gather`, one after the other into memory that is there."""
         gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before torch 2.13
         return self._start(found, lambda: gather(found, tensor, async_op=True))
 
-    def start_all_to_all(self, sent: Tensor, sizes: list[int], got: Tensor, got_sizes: list[int]) -> Pending:
+    def start_all_to_all(self, sent: Tensor, sizes: list[int], got: Tensor, got_sizes: list[int]) -> AsyncResult:
         """The first `sizes[0]` numbers go to the first process, and so on; they come in the order of the processes."""
         return self._start(got, lambda: dist.all_to_all_single(got, sent, got_sizes, sizes, async_op=True))
 
-    def wait(self, pending: Pending) -> Tensor:
+    def wait(self, pending: AsyncResult) -> Tensor:
         """Waits for it, and no longer than the others live."""
         if pending.work is not None:
             begun, watched = time.perf_counter(), self._heartbeat is not None and self._heartbeat.watched
@@ -213,11 +213,11 @@ class ProcessGroup:
         except RuntimeError as error:
             raise ProcessLost("The store that the launcher keeps does not answer.") from error
 
-    def _start(self, result: Tensor, launch: Callable[[], Any]) -> Pending:
+    def _start(self, result: Tensor, launch: Callable[[], Any]) -> AsyncResult:
         if self.size == 1:
-            return Pending(result, None)
+            return AsyncResult(result, None)
         try:
-            return Pending(result, launch())
+            return AsyncResult(result, launch())
         except RuntimeError as error:
             raise self._lost(error) from error
 
@@ -228,7 +228,7 @@ class ProcessGroup:
         completed = False
         while True:
             try:
-                work.wait(GLANCE)
+                work.wait(POLL_INTERVAL)
                 return
             except RuntimeError as error:
                 if completed:  # before this wait began: it was no timeout

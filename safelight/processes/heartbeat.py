@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from safelight.errors import ProcessLost, SafelightError
 
-EVERY = 0.25  # seconds between two beats
+BEAT_INTERVAL = 0.25  # seconds between two beats
 FIRST_STEPS, FIRST_PATIENCE = 3, 10  # kernels are tuned and compiled at first: so many times the patience
 GRACE, DEVICE_GRACE, LONGEST_GRACE = 5.0, 30.0, 600.0  # seconds that the thread that trains has to notice by itself
 SETTLING_SECONDS = 1.5  # seconds after a broken connection until it is plain who is gone
@@ -109,7 +109,7 @@ class Heartbeat:
                 self._find_silent(SETTLING_SECONDS)
             except RuntimeError:
                 self._lose_store()
-            time.sleep(EVERY / 5)
+            time.sleep(BEAT_INTERVAL / 5)
         return self.lost
 
     def await_message(self) -> None:
@@ -146,7 +146,7 @@ class Heartbeat:
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._ended.wait(EVERY):
+        while not self._ended.wait(BEAT_INTERVAL):
             try:
                 self._beat()
                 self._check_others()
@@ -163,8 +163,8 @@ class Heartbeat:
         """A thread of its own: where whoever keeps the store is stopped, a request to it may never return, whatever
         time it was given (TCPStore sends another request, to take it back, and waits for that)."""
         answered, silent = 0, 0.0  # not by the clock: this process may have been stopped itself
-        while not self._ended.wait(EVERY) and self.lost is None:
-            silent, answered = silent + EVERY if self._answers == answered else 0.0, self._answers
+        while not self._ended.wait(BEAT_INTERVAL) and self.lost is None:
+            silent, answered = silent + BEAT_INTERVAL if self._answers == answered else 0.0, self._answers
             if silent > self._patience:
                 self._lose_store()
                 self._end_unless_noticed()
@@ -228,7 +228,7 @@ class Heartbeat:
         mine = self.lost_rank == self.rank
         until = time.monotonic() + (GRACE if mine else DEVICE_GRACE if self.on_device else LONGEST_GRACE)
         while time.monotonic() < until:
-            if self._noticed or self._ended.wait(EVERY):
+            if self._noticed or self._ended.wait(BEAT_INTERVAL):
                 return
             self._beat()  # it may still save
         error = ProcessLost(self.lost or "Another process is gone.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from safelight.monitors.modules import trainable_parameters
+from safelight.monitors.parameters import trainable_parameters
 from safelight.processes.reduction import Reduction
 from safelight.processes.slices import Shard
 

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from safelight.errors import UsageError
 from safelight.model.unet import units_of
-from safelight.monitors.modules import trainable_parameters
+from safelight.monitors.parameters import trainable_parameters
 from safelight.processes.group import ProcessGroup
 from safelight.processes.local_weights import LocalWeights
 from safelight.processes.reduction import Reduction

@@ -209,7 +209,7 @@ class RecordWriter:
             self._say(message)
 
 
-class SilentRecordWriter(RecordWriter):
+class NullRecordWriter(RecordWriter):
     """The record of every process but the first: keeps nothing."""
 
     restorations: list[str] = []  # noqa: RUF012  never filled

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from safelight.config.check import clipping_problems
 from safelight.config.tree import Clipping
 from safelight.errors import UsageError
-from safelight.monitors.modules import norms_of
+from safelight.monitors.parameters import norms_of
 
 
 def global_norm(gradients: list[Tensor]) -> Tensor:

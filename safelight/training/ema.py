@@ -13,7 +13,7 @@ from safelight.checkpoints.ema_profiles import power_exponent, profile_name
 from safelight.config.check import MAX_EMA_WIDTH, MIN_EMA_WIDTH
 from safelight.config.tree import Ema
 from safelight.errors import UsageError
-from safelight.monitors.modules import trainable_parameters, unwrapped
+from safelight.monitors.parameters import trainable_parameters, unwrapped
 from safelight.words import with_article
 
 MAIN_EMA = "main"  # the EMA that samples are drawn from

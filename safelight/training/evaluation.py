@@ -22,7 +22,7 @@ from safelight.observing.stage_pictures import after, planned_steps
 from safelight.processes.shared_rows import share_rows
 from safelight.record.history import open_history
 from safelight.training.previews import Drawn, preview_request
-from safelight.training.step_reader import TrainingSession
+from safelight.training.step_reporter import TrainingSession
 
 
 def evaluation_steps(config: Config) -> Set[int]:

@@ -24,7 +24,7 @@ from safelight.training.build import Setup, out_of_memory
 from safelight.training.pictures import PicturesAndEvaluations
 from safelight.training.recovery import RunHealing
 from safelight.training.saving import Saving
-from safelight.training.step_reader import Screen, StepReader, TrainingSession
+from safelight.training.step_reporter import Screen, StepReporter, TrainingSession
 
 
 class Trainer:
@@ -46,7 +46,7 @@ class Trainer:
         self._observer = Observer(
             self.record, self.state.monitors, probe_runner, diagnosis, flush_by_time=flush_by_time
         )
-        self._reader = StepReader(session, self._observer, healer)
+        self._reader = StepReporter(session, self._observer, healer)
         self._saving = Saving(session, self._reader, self._healing)
         self._pictures = PicturesAndEvaluations(session, self._reader, self._saving)
         self._on_gradients = healer.check_gradients if healer.enabled else None

@@ -8,9 +8,9 @@ from safelight.diffusion.micro_batch import MicroBatch
 from safelight.errors import Stopped
 from safelight.healing.step_settings import effective_settings
 from safelight.monitors.finite import NonfiniteSearch, nonfinite_weights
-from safelight.monitors.modules import MAX_NAMES_IN_EVENT
-from safelight.observing.batch_evidence import REFUSED, REFUSED_FILE, Pass, describe_inputs, show
-from safelight.observing.observer import StepView
+from safelight.monitors.parameters import MAX_NAMES_IN_EVENT
+from safelight.observing.batch_evidence import REFUSED, REFUSED_FILE, ReplayedPass, describe_inputs, show
+from safelight.observing.observer import StepResult
 from safelight.observing.recorder import Recorder
 from safelight.run import RunFolder
 from safelight.training.step import Stepper
@@ -19,7 +19,7 @@ NOWHERE = "nothing in the replay of the step: it did not happen again with the w
 
 
 def record_refusal(
-    stepper: Stepper, record: Recorder, view: StepView, *, overflow: bool, folder: RunFolder | None = None
+    stepper: Stepper, record: Recorder, view: StepResult, *, overflow: bool, folder: RunFolder | None = None
 ) -> str | None:
     """Counts and records a refused update, which the device itself refused inside the step. Returns where the first
     non-finite value appeared once there were too many in a row. `overflow`: of a loss scale, which is not a fault.
@@ -42,14 +42,16 @@ def record_refusal(
     return where
 
 
-def _show(stepper: Stepper, record: Recorder, view: StepView, folder: RunFolder) -> dict[str, object]:
+def _show(stepper: Stepper, record: Recorder, view: StepResult, folder: RunFolder) -> dict[str, object]:
     """The answers of the network are computed again, by weights that are those of the step: exact where every step is
     judged at once, as on a CPU, else a window later."""
     settings = effective_settings(stepper.config, stepper.state.journal.acts, view.step)
 
-    def replay() -> list[Pass]:
+    def replay() -> list[ReplayedPass]:
         again = stepper.predict_again(view.inputs, view.step, settings)
-        return [Pass(micro, noised.x_t, answer) for micro, (noised, answer) in zip(view.inputs, again, strict=True)]
+        return [
+            ReplayedPass(micro, noised.x_t, answer) for micro, (noised, answer) in zip(view.inputs, again, strict=True)
+        ]
 
     path = folder.picture(view.step + 1, REFUSED_FILE)  # pictures are numbered by the steps that are done
     facts = show(replay, stepper.group, path, folder.disk)
@@ -58,7 +60,7 @@ def _show(stepper: Stepper, record: Recorder, view: StepView, folder: RunFolder)
     return facts
 
 
-def _find(stepper: Stepper, view: StepView, names: list[str]) -> str:
+def _find(stepper: Stepper, view: StepResult, names: list[str]) -> str:
     """By replaying the step, unless that takes all processes: each may fail elsewhere, and the others would wait."""
     if bool(view.norm.isfinite() & view.loss.isfinite().all()):
         return f"the update itself: with a learning rate of {view.lr:g}, weights or moments would leave float32"

@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from safelight.config.tree import WARMUP_SHARE, Optimizer
 from safelight.monitors.finite import all_finite
-from safelight.monitors.modules import SumOverProcesses, trainable_parameters
+from safelight.monitors.parameters import SumOverProcesses, trainable_parameters
 
 DECAYED_LAYERS = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, _ConvNd)
 MAX_WARMUP_STEPS = 5000

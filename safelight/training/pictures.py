@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from safelight.contact import contact_sheet
+from safelight.contact_sheet import contact_sheet
 from safelight.data.summary import summary
-from safelight.monitors.modules import trainable_parameters, weight_histograms
+from safelight.monitors.parameters import trainable_parameters, weight_histograms
 from safelight.observing.sample_check import SampleCheck
 from safelight.observing.stage_pictures import after, compare_weights, draw_timelapse
 from safelight.pictures.grid import save_png
@@ -20,7 +20,7 @@ from safelight.training.previews import (
     save_preview,
 )
 from safelight.training.saving import Saving
-from safelight.training.step_reader import StepReader, TrainingSession
+from safelight.training.step_reporter import StepReporter, TrainingSession
 
 MAX_REJECTED = 1000  # files left out that the record names; data.json has all
 
@@ -28,7 +28,7 @@ MAX_REJECTED = 1000  # files left out that the record names; data.json has all
 class PicturesAndEvaluations:
     """Samples are drawn by all processes; pictures and evaluations are made by the first."""
 
-    def __init__(self, session: TrainingSession, reader: StepReader, saving: Saving) -> None:
+    def __init__(self, session: TrainingSession, reader: StepReporter, saving: Saving) -> None:
         self._session, self._reader, self._saving, self._setup = session, reader, saving, session.setup
         self._config, self._state, self._group = self._setup.config, self._setup.state, self._setup.group
         self._record, self._folder = session.record, session.folder

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from safelight import checks
 from safelight.checkpoints.snapshot import Loaded
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.config.tree import Config, Diffusion, Optimizer
 from safelight.diagnosis import Diagnosis, Finding, diagnose_trial
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory, name_of
@@ -25,7 +25,7 @@ from safelight.healing.rates import find_rate
 from safelight.observing.batch_check import BatchCheck
 from safelight.observing.memory_record import MemoryRecord
 from safelight.observing.observer import Observer
-from safelight.probes.forward_pass import Declared
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.probes.probe_runner import ProbeRunner, with_check_prefix
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.sampler import measure_guidance
@@ -52,7 +52,7 @@ class Preflight:
     untrained_parameters: Mapping[str, list[str]]
     """Names of those that are frozen or missing in the optimizer."""
 
-    def first(self, check: Check) -> float | None:
+    def first(self, check: ProbeReading) -> float | None:
         """A reading at its earliest step; None if it was not taken."""
         name = name_of(check)
         steps = (self.constants, *(self.readings[step] for step in sorted(self.readings)))
@@ -107,11 +107,11 @@ def make_probe_runner(
     )
 
 
-def declare(settings: Diffusion) -> Declared:
+def declare(settings: Diffusion) -> ProcessSpec:
     """What the settings say about the process, for the probes."""
     if settings.process == "vp":
-        return Declared(make_schedule(settings).alphas_cumprod, settings.prediction, sigma_data=settings.sigma_data)
-    return Declared(None, settings.prediction, make_process(settings), settings.sigma_data)
+        return ProcessSpec(make_schedule(settings).alphas_cumprod, settings.prediction, sigma_data=settings.sigma_data)
+    return ProcessSpec(None, settings.prediction, make_process(settings), settings.sigma_data)
 
 
 def preflight(setup: Setup, say: Callable[[str], None]) -> Preflight:

@@ -17,7 +17,7 @@ from safelight.run import RunFolder
 from safelight.training.build import Setup
 from safelight.training.optimizer import warmup_steps
 from safelight.training.scaling import LossScale
-from safelight.training.step_reader import TrainingSession
+from safelight.training.step_reporter import TrainingSession
 
 
 class RunHealing:

@@ -27,7 +27,7 @@ from safelight.processes.group import ProcessGroup
 from safelight.processes.interrupts import seconds_of_grace
 from safelight.processes.restarts import note_failure
 from safelight.training.recovery import RunHealing
-from safelight.training.step_reader import StepReader, TrainingSession
+from safelight.training.step_reporter import StepReporter, TrainingSession
 from safelight.vocabulary import (
     EMA_GAIN,
     FIXED_SET_LOSS_EMA,
@@ -49,7 +49,7 @@ def checkpoint_interval(config: Config) -> int:
 class Saving:
     """Called by all processes; the first one writes, or all of them where weights are divided."""
 
-    def __init__(self, session: TrainingSession, reader: StepReader, healing: RunHealing) -> None:
+    def __init__(self, session: TrainingSession, reader: StepReporter, healing: RunHealing) -> None:
         setup, folder = session.setup, session.folder
         self._session, self._setup, self._reader, self._healing = session, setup, reader, healing
         self._config, self._state, self._group = setup.config, setup.state, setup.group

@@ -15,7 +15,7 @@ from safelight.checkpoints.host_copy import HostCopy
 from safelight.checkpoints.snapshot import Loaded, Snapshot, environment
 from safelight.config import Config
 from safelight.config.continuation import settings_affecting_result
-from safelight.healing.alarms import DivergenceWatch
+from safelight.healing.alarms import DivergenceDetector
 from safelight.healing.journal import Journal, read_journal
 from safelight.healing.step_settings import configured_precision
 from safelight.monitors.loss import NoiseBinning
@@ -73,7 +73,7 @@ class State:
     monitors: Monitors
     counters: Counters = field(default_factory=Counters)
     journal: Journal = field(default_factory=Journal)
-    watch: DivergenceWatch = field(default_factory=DivergenceWatch)
+    watch: DivergenceDetector = field(default_factory=DivergenceDetector)
     host_copy: HostCopy = field(default_factory=HostCopy)
     origin: dict[str, Any] = field(default_factory=dict)
     """What a checkpoint says about the settings and the images that it was trained with."""
@@ -140,7 +140,7 @@ class State:
         if "monitors" in loaded.tensors:  # older runs have none
             check_tensors("monitors", self.monitors.state(), loaded)
         check_numbers(Counters, loaded.state, f"The state of {loaded.path}", COUNTER_KEYS)
-        check_numbers(DivergenceWatch, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
+        check_numbers(DivergenceDetector, loaded.state.get("watch", {}), f"The watch of {loaded.path}")
         check_scalars(("clip_running", "loss_scale", "good_steps"), loaded)
         check_order(loaded, len(self.weights.named_parameters))
         read_journal(loaded.state.get("journal"))
@@ -164,7 +164,7 @@ class State:
             self.loss_scale.good_steps.fill_(loaded.state["good_steps"])
         watch = loaded.state.get("watch", {})
         self.counters = Counters.from_json(loaded.state)
-        self.watch = DivergenceWatch(**{name: watch[name] for name in DivergenceWatch.__slots__ if name in watch})
+        self.watch = DivergenceDetector(**{name: watch[name] for name in DivergenceDetector.__slots__ if name in watch})
         self.journal = read_journal(loaded.state.get("journal"))
         if order := loaded.state.get("gradient_order"):
             self.gradient_order[:] = order

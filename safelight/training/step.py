@@ -19,10 +19,10 @@ from safelight.diffusion.objective import NoisedBatch, Objective
 from safelight.healing.step_settings import StepSettings, effective_settings
 from safelight.keys import derive_seed
 from safelight.model.unet import predict
-from safelight.monitors.modules import join_norms
+from safelight.monitors.parameters import join_norms
 from safelight.monitors.suite import PartialGradient
-from safelight.observing.observer import Observer, StepView, Update
-from safelight.processes.group import Pending, ProcessGroup
+from safelight.observing.observer import Observer, StepResult, UpdateStats
+from safelight.processes.group import AsyncResult, ProcessGroup
 from safelight.processes.reduction import Reduction
 from safelight.training.clipping import global_norm
 from safelight.training.ema import MAIN_EMA
@@ -34,7 +34,7 @@ MAX_APPLIED_NORM = 1e18  # of a gradient
 TIMED_PAIRS = 5  # of passes, that a choice is made by
 
 
-class GradientHook(Protocol):
+class GradientCallback(Protocol):
     """Called when gradients are known and nothing is touched yet: may have the step repeated, with these inputs."""
 
     def __call__(
@@ -74,16 +74,16 @@ class Stepper:
         step: int,
         step_settings: StepSettings | None = None,
         observer: Observer | None = None,
-        on_gradients: GradientHook | None = None,
+        on_gradients: GradientCallback | None = None,
         os_signal: int = 0,
-    ) -> StepView:
+    ) -> StepResult:
         """Without `step_settings`: as the config says. `os_signal`: the number of one that this process received; all
         get it."""
         step_settings, state, exact_parts = step_settings or self._default, self.state, self.config.train.shards
         state.loss_scale.use(step_settings.precision)
         if on_gradients is not None or self.group.size > 1 or exact_parts is not None:
             self._keep_buffers()
-        losses, partial_gradient, gathered = list[Tensor](), None, list[Pending]()
+        losses, partial_gradient, gathered = list[Tensor](), None, list[AsyncResult]()
         if observer is not None:
             observer.begin_step()
         self.reduction.begin()
@@ -132,9 +132,11 @@ class Stepper:
         state.ema.update(step + 1)
         readings = []
         if observer is not None:
-            update = Update(loss, t, norms, norm, limit, scale, refused, partial_gradient, state.ema.shadows[MAIN_EMA])
+            update = UpdateStats(
+                loss, t, norms, norm, limit, scale, refused, partial_gradient, state.ema.shadows[MAIN_EMA]
+            )
             readings = observer.after_update(step, update)
-        return StepView(step, inputs, loss, norms, norm, scale, refused, lr, readings, shared_os_signal)
+        return StepResult(step, inputs, loss, norms, norm, scale, refused, lr, readings, shared_os_signal)
 
     def dry_run(self, inputs: Sequence[MicroBatch]) -> None:
         """Forward and backward of some micro-batches, without a trace: gradients are dropped, buffers restored."""
@@ -181,7 +183,7 @@ class Stepper:
         for buffer, value in self._buffers:
             buffer.copy_(value)
 
-    def _start_gather(self, losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int) -> Pending:
+    def _start_gather(self, losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int) -> AsyncResult:
         """Before the last backward pass, which hides it."""
         t = torch.cat([micro.t for micro in inputs]).float()
         return self.group.start_all_gather(
@@ -189,7 +191,7 @@ class Stepper:
         )
 
     def _finish_gather(
-        self, gathered: list[Pending], losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int
+        self, gathered: list[AsyncResult], losses: list[Tensor], inputs: Sequence[MicroBatch], os_signal: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Losses and timesteps of all processes, and the signal that any of them got."""
         if not gathered:

@@ -14,8 +14,8 @@ from safelight.config.tree import Features
 from safelight.diffusion.process import SIGMA_DATA
 from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
-from safelight.monitors.modules import trainable_parameters, unwrapped
-from safelight.probes.forward_pass import Declared
+from safelight.monitors.parameters import trainable_parameters, unwrapped
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.probes.sampler import accepts
 from safelight.watching.foreign import bare_optimizer, refuse_partitioned
 
@@ -78,20 +78,20 @@ class WatchArguments:
             raise UsageError("sampler should be a function of (model, noise) that returns samples.")
 
     @functools.cached_property
-    def declared(self) -> Declared:
+    def declared(self) -> ProcessSpec:
         """For the probes: what is known before the first step."""
         if self.process is not None and self.schedule is not None:
             raise UsageError("process and schedule both say how x_t is made. Give one of them: process.")
         given = self.schedule if self.process is None else self.process
         if given is None:
-            return Declared(prediction=self.prediction)
+            return ProcessSpec(prediction=self.prediction)
         found = declaration_of(given)
         # The prediction type of a table's scheduler is a default that few loops set: `schedule` never took it.
         implied = found.prediction if self.process is not None or found.family is not None else None
         prediction = self.prediction or implied
         if found.family is not None and found.family.name == "ve" and found.family.sigma_data is None:
             prediction = self.prediction  # of x0 + σ·noise as such, everybody predicts something else
-        return Declared(
+        return ProcessSpec(
             found.alphas, prediction, found.process, SIGMA_DATA, found.family, found.any_scale,
             is_told=found.process is None,
         )  # fmt: skip

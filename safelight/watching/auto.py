@@ -17,7 +17,7 @@ from safelight.capturing.evidence import CaptureEvidence, describe_loop, describ
 from safelight.capturing.explanation import ExplainedMicroBatch
 from safelight.capturing.living import prediction_of_schedulers, scaler_in_use
 from safelight.diagnosis import Diagnosis
-from safelight.monitors.modules import unwrapped
+from safelight.monitors.parameters import unwrapped
 from safelight.observing.live_diagnosis import OnFinding
 from safelight.probes.forward_pass import Call
 from safelight.vocabulary import CHECK
@@ -25,7 +25,7 @@ from safelight.watching.arguments import WatchArguments
 from safelight.watching.loop import Watch
 from safelight.watching.opening import open_watch
 from safelight.watching.ranks.joining import Members
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.silent_watch import NullWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
 
@@ -55,7 +55,7 @@ class Captured:
         self._say = say = say or print_to_stderr
         self._open_run = partial(WatchedRun, run, 0, say, steps=steps, loggers=loggers, is_captured=True)
         self._on_finding, self._stop_after = on_finding, stop_after
-        self.watch: Watch | SilentWatch | None = None
+        self.watch: Watch | NullWatch | None = None
         self.updates = 0
         self._evidence = CaptureEvidence()
         self._capture = Capture(self, say)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from safelight import checks
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.diagnosis.rules.sampler import FEWEST_CALLS
 from safelight.diagnosis.run_history import name_of
 from safelight.watching.check_report import Row, state_of
@@ -13,7 +13,7 @@ from safelight.watching.check_report import Row, state_of
 TINY = 1e-12
 
 # (part, name, reading, healthy range); the row is shown where the reading is there.
-READINGS: tuple[tuple[str, str, Check, str], ...] = (
+READINGS: tuple[tuple[str, str, ProbeReading, str], ...] = (
     ("output", "error over that of predicting 0", checks.LOSS_MSE, "untrained about 1, always below 2"),
     ("output", "randomness in evaluation mode", checks.NETWORK_RANDOM, "0"),
     ("gradients", "share of parameters with a gradient", checks.NETWORK_REACHED, "1"),
@@ -38,7 +38,7 @@ READINGS: tuple[tuple[str, str, Check, str], ...] = (
     ("optimizer", "share of parameters it lacks", checks.OPTIMIZER_MISSING, "0"),
     ("optimizer", "loss after its update", checks.LINE_SEARCH_RATIO["1"], "below 1"),
 )
-ALSO: dict[Check, tuple[Check, ...]] = {
+ALSO: dict[ProbeReading, tuple[ProbeReading, ...]] = {
     checks.NETWORK_TIME_RESPONSE: (checks.RESPONSE["t"],),
     checks.NETWORK_LABEL_RESPONSE: (checks.RESPONSE["labels"],),
     checks.LOSS_MSE: (checks.LOSS_ZERO_MSE, checks.LOSS_SLOPE),
@@ -48,7 +48,7 @@ ALSO: dict[Check, tuple[Check, ...]] = {
 }
 
 
-def rows_of_readings(first: Callable[[Check], float | None]) -> list[Row]:
+def rows_of_readings(first: Callable[[ProbeReading], float | None]) -> list[Row]:
     """`first`: a reading at its earliest step, at which the model is still as it came; None if it was not taken."""
     rows = []
     for part, name, check, usual in READINGS:

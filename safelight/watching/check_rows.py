@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight import checks
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.diagnosis.run_history import LEARNING_ERROR_SHARE, name_of
 from safelight.errors import UsageError
 from safelight.generate import evaluation_mode
@@ -131,7 +131,7 @@ def _has(rows: list[Row], part: str) -> bool:
     return any(row.part == part for row in rows)
 
 
-def _first(readings: Series, check: Check) -> float | None:
+def _first(readings: Series, check: ProbeReading) -> float | None:
     """At the earliest step, at which the model is still as it came."""
     numbers = readings.get(name_of(check), ([], []))[1]
     return float(numbers[0]) if numbers else None

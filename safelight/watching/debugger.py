@@ -18,8 +18,8 @@ from safelight.diffusion.schedulers import declaration_of, prediction_of
 from safelight.errors import UsageError
 from safelight.model.calls import call_model
 from safelight.model.copies import copy_with_optimizer
-from safelight.monitors.modules import trainable_parameters, unwrapped
-from safelight.probes.forward_pass import Declared
+from safelight.monitors.parameters import trainable_parameters, unwrapped
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.probes.random_state import kept_random_state
 from safelight.probes.sampler import accepts
 from safelight.vocabulary import CHECK
@@ -95,15 +95,15 @@ def check(
     return report
 
 
-def declare(process: Any, prediction: str | None) -> Declared:
+def declare(process: Any, prediction: str | None) -> ProcessSpec:
     """The prediction as it is given, or as the scheduler has it, or epsilon; times as the scheduler has them."""
     named = prediction_of(prediction)
     if process is None:
-        return Declared(prediction=named or "epsilon")
+        return ProcessSpec(prediction=named or "epsilon")
     found = declaration_of(process)
     continuous = found.process if found.family is None else found.family.usual()
     sigma_data = None if found.family is None else found.family.sigma_data
-    return Declared(
+    return ProcessSpec(
         found.alphas, named or found.prediction or "epsilon", continuous, sigma_data or SIGMA_DATA,
         any_scale=found.any_scale,
     )  # fmt: skip

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from safelight.errors import UsageError
-from safelight.monitors.modules import named_without_wrappers, unwrapped
-from safelight.monitors.pieces import is_sharded, local_of
+from safelight.monitors.parameters import named_without_wrappers, unwrapped
+from safelight.monitors.shards import is_sharded, local_of
 
 
 def log_snr_of(alphas: Tensor) -> np.ndarray:

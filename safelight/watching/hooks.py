@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from safelight.monitors import finite
-from safelight.monitors.modules import ReadNorms, norms_of
-from safelight.monitors.pieces import local_of
+from safelight.monitors.parameters import ReadNorms, norms_of
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.observing.observer import Update
+from safelight.monitors.shards import local_of
+from safelight.observing.observer import UpdateStats
 from safelight.vocabulary import LOSS_SCALE, REFUSED
 from safelight.watching.foreign import bare_optimizer
 
@@ -60,14 +60,14 @@ class OptimizerHooks:
 
     def update(
         self, losses: Tensor, t: Tensor | None, read_ema: Callable[[], Sequence[Tensor] | None] = lambda: None
-    ) -> Update | None:
+    ) -> UpdateStats | None:
         """The update since the last `clear`, if there was one; `losses`: one for each sample."""
         norms = self.norms
         if norms is None:
             return None
         device = norms.device
         zero, one, limit = _constants(device)
-        return Update(
+        return UpdateStats(
             loss=losses.to(device),
             t=None if t is None else t.to(device),
             norms=norms,

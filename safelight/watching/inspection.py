@@ -11,8 +11,8 @@ from torch import Tensor
 
 from safelight.capturing.living import held_by_others
 from safelight.monitors.loss import noise_binning_of_draws, noise_binning_of_table
-from safelight.monitors.modules import named_without_wrappers, unwrapped
-from safelight.monitors.pieces import is_sharded
+from safelight.monitors.parameters import named_without_wrappers, unwrapped
+from safelight.monitors.shards import is_sharded
 from safelight.monitors.suite import Monitors
 from safelight.observing.noise_levels import LEVELS_EVENT, describe_levels
 from safelight.observing.recorder import Recorder
@@ -23,7 +23,7 @@ from safelight.probes.skill import HeldOutImages, SkillProbe, SkillSubject
 from safelight.vocabulary import CHECK, DRIFT
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, is_compiled, log_snr_of
-from safelight.watching.ranks.line import place_here
+from safelight.watching.ranks.rank_channel import place_here
 
 SHARDED = "the weights are sharded, and a pass of the model takes all processes"
 JOINT = "the gradient is that of several processes, and cannot be computed again by one of them"

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from safelight.errors import UsageError
 from safelight.watching.loop import Watch
 from safelight.watching.opening import watch
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.silent_watch import NullWatch
 from safelight.watching.watched_run import crashed
 
 try:
@@ -44,7 +44,7 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
                 f"WatchCallback does not know {min(unknown)!r}. It takes: network, {', '.join(WATCH_ARGUMENTS)}."
             )
         self._run, self._network, self._arguments = run, network, arguments
-        self.watch: Watch | SilentWatch | None = None
+        self.watch: Watch | NullWatch | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         arguments: dict[str, Any] = {"steps": _planned(trainer)} | self._arguments

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from safelight.diagnosis import Diagnosis, Finding, Progress, diagnose_run
-from safelight.monitors.modules import MAX_NAMES_IN_EVENT, named_without_wrappers, unwrapped
+from safelight.monitors.parameters import MAX_NAMES_IN_EVENT, named_without_wrappers, unwrapped
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.observing.live_diagnosis import LiveDiagnosis, OnFinding
 from safelight.observing.observer import Observer
@@ -32,11 +32,11 @@ from safelight.watching.flush_timer import FlushTimer
 from safelight.watching.foreign import ema_of_trained, is_compiled, per_sample
 from safelight.watching.hooks import OptimizerHooks
 from safelight.watching.inspection import Inspection, drawable
-from safelight.watching.leaning import Lean
 from safelight.watching.loop_values import LoggedValues, usable_loss, usable_tensors
-from safelight.watching.ranks.joining import Calls, SilentWatch, join_as_first
-from safelight.watching.remarks import Remarks
+from safelight.watching.ranks.joining import NullWatch, OptimizerStepCounts, join_as_first
+from safelight.watching.remarks import WarnOnce
 from safelight.watching.samples.previews import Previews
+from safelight.watching.step_capture import StepCapture
 from safelight.watching.watched_run import WatchedRun, crashed
 from safelight.words import first_line, short_path
 
@@ -59,10 +59,10 @@ class Watch:
         on_finding: OnFinding | None,
         *,
         is_captured: bool = False,
-        calls: Calls | None = None,
+        calls: OptimizerStepCounts | None = None,
     ) -> None:
         """`is_captured`: somebody else sees the loop, says what it is, and passes it; `calls`: counts its updates."""
-        lean = Lean(arguments.model, None if is_captured else arguments.optimizer, say)
+        lean = StepCapture(arguments.model, None if is_captured else arguments.optimizer, say)
         arguments = arguments if arguments.ema is not None else replace(arguments, ema=lean.ema)
         self._run, self._ema, self._say, self._on_finding = run, arguments.ema, say, on_finding
         self.folder, self._record = run.folder, run.record
@@ -72,7 +72,7 @@ class Watch:
         self._updates, self._on, self._process = step, True, os.getpid()
         self._is_captured = is_captured
         self._lock = threading.RLock()
-        self._remarks = Remarks(say)
+        self._remarks = WarnOnce(say)
         self._first = join_as_first(arguments, self._named, self._remarks.once, calls)
         self._previews = Previews(drawable(arguments, self._remarks.once), run, say, self._remarks.once, step)
         self._new: list[Finding] = []  # that `on_finding` has not seen yet
@@ -414,7 +414,7 @@ class Watch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, or one that is sent to another process, watches nothing: this one does."""
-        return SilentWatch, ()
+        return NullWatch, ()
 
 
 def _close_at_exit(watch: weakref.ref[Watch]) -> None:

@@ -13,8 +13,8 @@ from safelight.observing.live_diagnosis import OnFinding
 from safelight.watching.arguments import PreviewIntervals, Space, WatchArguments
 from safelight.watching.foreign import is_first_process
 from safelight.watching.loop import Watch
-from safelight.watching.ranks.joining import Calls, join_as_member
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.ranks.joining import OptimizerStepCounts, join_as_member
+from safelight.watching.silent_watch import NullWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
 
@@ -42,7 +42,7 @@ def watch(
     target_distance: float | None = None,
     say: Callable[[str], None] | None = None,
     on_finding: OnFinding | None = None,
-) -> Watch | SilentWatch:
+) -> Watch | NullWatch:
     """Puts a training loop under watch; nothing but the model is needed, and nothing that is given is touched.
 
     `run`: the folder of the record; without it runs/watch-1, runs/watch-2, … `process`: how x_t is made: a diffusers
@@ -89,9 +89,9 @@ def open_watch(
     on_finding: OnFinding | None,
     *,
     is_captured: bool = False,
-    calls: Calls | None = None,
-) -> Watch | SilentWatch:
+    calls: OptimizerStepCounts | None = None,
+) -> Watch | NullWatch:
     """On every process; only the first one opens the run. `calls`: of a script that is captured."""
     if not is_first_process():
-        return SilentWatch() if is_captured else join_as_member(arguments)
+        return NullWatch() if is_captured else join_as_member(arguments)
     return Watch(arguments, open_run(), step, say, on_finding, is_captured=is_captured, calls=calls)

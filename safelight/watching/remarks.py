@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Remarks:
+class WarnOnce:
     """Shared by the parts of a watch."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from safelight.diagnosis import Diagnosis, Finding, Progress
 from safelight.diagnosis.coverage import Coverage
 
 
-class SilentWatch:
+class NullWatch:
     """As `Watch`."""
 
     updates: int = 0
@@ -38,7 +38,7 @@ class SilentWatch:
 
     def close(self, **_: Any) -> None: ...
 
-    def __enter__(self) -> SilentWatch:
+    def __enter__(self) -> NullWatch:
         return self
 
     def __exit__(self, *_: object) -> None: ...

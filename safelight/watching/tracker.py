@@ -17,7 +17,7 @@ from safelight.pictures.grid import save_png
 from safelight.watching.arguments import PreviewIntervals, WatchArguments
 from safelight.watching.loop import Watch
 from safelight.watching.opening import open_watch
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.silent_watch import NullWatch
 from safelight.watching.watched_run import WatchedRun
 from safelight.words import print_to_stderr
 
@@ -43,7 +43,7 @@ class Tracker(GeneralTracker):
 
     def watch(
         self, model: Any, optimizer: Any = None, *, on_finding: OnFinding | None = None, **given: Any
-    ) -> Watch | SilentWatch:
+    ) -> Watch | NullWatch:
         """`safelight.watch`, into the record of this tracker, with what that takes (ema, process, scaler, prediction,
         sampler, data, sample_every, evaluate_every, features, target_distance, on_finding). Call it after
         `accelerator.init_trackers`."""

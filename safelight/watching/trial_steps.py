@@ -13,11 +13,11 @@ from safelight.diffusion.process import per_sample
 from safelight.diffusion.targets import target_of
 from safelight.errors import UsageError
 from safelight.monitors.loss import NoiseBinning, noise_binning_of_draws, noise_binning_of_table
-from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
+from safelight.monitors.parameters import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.monitors.suite import Monitors
 from safelight.observing.memory_record import MemoryRecord
 from safelight.observing.observer import Observer
-from safelight.probes.forward_pass import Declared
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.vocabulary import LEARNING_RATE, LOSS
@@ -52,7 +52,7 @@ class Trial:
 
     images: Tensor
     labels: Tensor | None
-    declared: Declared
+    declared: ProcessSpec
     call: Callable[[nn.Module, Tensor, Tensor, Tensor | None], Tensor]
     draw: torch.Generator
 

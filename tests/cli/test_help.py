@@ -8,10 +8,10 @@ from dataclasses import fields
 import pytest
 
 from safelight import __version__
-from safelight.cli import VERBS, main
+from safelight.cli import COMMANDS, main
 
 HEAVY = ("torch", "numpy", "diffusers", "accelerate", "safetensors", "PIL", "sklearn", "scipy", "yaml", "psutil")
-HELP = [["--help"], *([verb, "--help"] for verb in VERBS)]
+HELP = [["--help"], *([verb, "--help"] for verb in COMMANDS)]
 
 PROBE = """
 import sys
@@ -56,7 +56,7 @@ def test_a_wrong_word_is_told_before_torch_is_imported(arguments: list[str]) -> 
     assert modules.isdisjoint({"torch", "numpy", "diffusers"})
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
@@ -84,7 +84,7 @@ def test_the_help_of_a_verb_names_every_flag(verb: str, capsys: pytest.CaptureFi
 def test_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    assert all(verb in told and about in told for verb, about in VERBS.items())
+    assert all(verb in told and about in told for verb, about in COMMANDS.items())
     assert len(told.splitlines()) <= 24, "one screen"
     assert main([]) == 2
     assert main(["help"]) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import ask, refused
 
-from safelight.cli import VERBS
+from safelight.cli import COMMANDS
 from safelight.evaluate.networks.weights import CONVERTED_FILE, SOURCES, weights_folder
 
 
@@ -17,7 +17,7 @@ from safelight.evaluate.networks.weights import CONVERTED_FILE, SOURCES, weights
 def empty_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAFELIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SAFELIGHT_WEIGHTS", raising=False)
-    monkeypatch.setitem(VERBS, "weights", VERBS.get("weights", "show the weights"))
+    monkeypatch.setitem(COMMANDS, "weights", COMMANDS.get("weights", "show the weights"))
     # Nothing installed: what a machine happens to have must not decide a test.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from safelight.data.batches import Augmentation, Batches, Rows
+from safelight.data.batches import Augmentation, Batches, ImageBatch
 from safelight.data.images import Images
 
 
@@ -16,7 +16,7 @@ def images(count: int, channels: int = 3, labelled: bool = True) -> Images:
     return Images(pixels, labels, tuple("abcdefg") if labelled else (), "")
 
 
-def same(first: Rows, second: Rows) -> bool:
+def same(first: ImageBatch, second: ImageBatch) -> bool:
     assert first.labels is not None
     assert second.labels is not None
     return (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from safelight.data.batches import Augmentation, Batches, Rows, scale
+from safelight.data.batches import Augmentation, Batches, ImageBatch, scale
 from safelight.data.images import Images
 
 
@@ -22,7 +22,7 @@ def batches(count: int, batch_size: int, seed: int = 3, flip: bool = True) -> Ba
     return Batches(images(count), seed=seed, batch_size=batch_size, views=Augmentation(flip=flip))
 
 
-def same(first: Rows, second: Rows) -> bool:
+def same(first: ImageBatch, second: ImageBatch) -> bool:
     assert first.labels is not None
     assert second.labels is not None
     return (
@@ -56,7 +56,7 @@ def test_any_split_of_a_batch_gives_the_same_rows(count: int, batch_size: int) -
             head, tail = stream.rows(step, 0, middle), stream.rows(step, middle, batch_size)
             assert head.labels is not None
             assert tail.labels is not None
-            joined = Rows(
+            joined = ImageBatch(
                 torch.cat([head.images, tail.images]),
                 torch.cat([head.labels, tail.labels]),
                 np.concatenate([head.ids, tail.ids]),

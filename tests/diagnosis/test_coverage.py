@@ -18,12 +18,12 @@ from safelight.checks import (
     SAMPLE_PARAMETER_CHANGED,
     SAMPLE_PARAMETER_MOVED,
     SAMPLER_FINITE,
-    Check,
+    ProbeReading,
 )
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.diagnosis.coverage import COUNTED, coverage
-from safelight.diagnosis.rule import CONFIG, Need, Reaching, Rule, Several, needed
+from safelight.diagnosis.rule import CONFIG, AtLeast, CountAtLeast, Need, Rule, needed
 from safelight.diagnosis.rules import RULES
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 from safelight.vocabulary import LOSS, SKILL_EMA, SKILL_HELD_OUT, SKILL_RAW, UPDATE_RATIO, Signal
@@ -49,8 +49,8 @@ def groups_of(rule: Rule) -> list[tuple[Need, ...]]:
     return [need if isinstance(need, tuple) else (need,) for need in rule.needs]
 
 
-def severals_of(rule: Rule) -> list[Several]:
-    return [need for group in groups_of(rule) for need in group if isinstance(need, Several)]
+def severals_of(rule: Rule) -> list[AtLeast]:
+    return [need for group in groups_of(rule) for need in group if isinstance(need, AtLeast)]
 
 
 def without(series: Series, names: Iterable[str]) -> Series:
@@ -104,7 +104,7 @@ def test_a_rule_that_fires_had_what_it_needs(rule: Rule) -> None:
         assert proven or coverage(run, (rule,)).looked, row.name
 
 
-def shortened(series: Series, needs: Iterable[Several]) -> Series:
+def shortened(series: Series, needs: Iterable[AtLeast]) -> Series:
     """One reading fewer than each of these needs takes."""
     most = {needed(each): each.least - 1 for each in needs}
     return {name: tuple(part[: most.get(name)] for part in value) for name, value in series.items()}  # type: ignore[misc]
@@ -113,9 +113,11 @@ def shortened(series: Series, needs: Iterable[Several]) -> Series:
 @pytest.mark.parametrize("rule", [rule for rule in RULES if severals_of(rule)], ids=lambda rule: rule.code)
 def test_with_fewer_readings_a_rule_finds_nothing_and_has_not_looked(rule: Rule) -> None:
     for group in groups_of(rule):
-        several = [need for need in group if isinstance(need, Several)]
-        others = [needed(need) for need in group if not isinstance(need, Several)]
-        others += [needed(need.implied_by) for need in group if isinstance(need, Check) and need.implied_by is not None]
+        several = [need for need in group if isinstance(need, AtLeast)]
+        others = [needed(need) for need in group if not isinstance(need, AtLeast)]
+        others += [
+            needed(need.implied_by) for need in group if isinstance(need, ProbeReading) and need.implied_by is not None
+        ]
         if not several:
             continue
         for row in fired(rule.code):
@@ -193,12 +195,12 @@ def test_coverage_of_one_rule(needs: tuple[Any, ...], series: Series, missing: t
 @pytest.mark.parametrize(
     ("need", "words"),
     [
-        (Several(LOSS_MSE, 3), None),
-        (Several(LOSS_MSE, 4), "needs 4 errors of predictions; there are 3"),
-        (Several(LOSS_MSE, 1, since=64), None),
-        (Several(LOSS_MSE, 2, since=64), "needs 2 errors of predictions from step 64 on; there are 1"),
-        (Reaching(LOSS_MSE, 640, "samples"), None),
-        (Reaching(LOSS_MSE, 641, "samples"), "needs 641 samples; there are 640"),
+        (AtLeast(LOSS_MSE, 3), None),
+        (AtLeast(LOSS_MSE, 4), "needs 4 errors of predictions; there are 3"),
+        (AtLeast(LOSS_MSE, 1, since=64), None),
+        (AtLeast(LOSS_MSE, 2, since=64), "needs 2 errors of predictions from step 64 on; there are 1"),
+        (CountAtLeast(LOSS_MSE, 640, "samples"), None),
+        (CountAtLeast(LOSS_MSE, 641, "samples"), "needs 641 samples; there are 640"),
     ],
 )
 def test_what_was_seen_too_rarely_too_early_or_too_little_was_not_looked_at(need: Need, words: str | None) -> None:

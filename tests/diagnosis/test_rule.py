@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from histories import Series, checks
 
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.config.resolve import resolve
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.rule import (
@@ -25,7 +25,7 @@ from safelight.diagnosis.rule import (
 )
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
 
-ONE, OTHER = Check("a/one", "One."), Check("a/other", "Other.")
+ONE, OTHER = ProbeReading("a/one", "One."), ProbeReading("a/other", "Other.")
 PAGE: dict[str, Any] = {"what": "", "why": "", "fix": "Fix it.", "detect": lambda _: Detection(3, "It is so.")}
 NOTHING = RunHistory(InMemoryReadings({}), resolve(preset="digits"))
 

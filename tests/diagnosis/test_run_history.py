@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from histories import checks
 
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.config import Config
 from safelight.config.resolve import resolve
 from safelight.diagnosis.run_history import Episode, InMemoryReadings, RunHistory, episode_of, running_median
 
-SOME, NONE = Check("some/thing", "Something."), Check("no/thing", "Nothing.")
+SOME, NONE = ProbeReading("some/thing", "Something."), ProbeReading("no/thing", "Nothing.")
 RUN = RunHistory(InMemoryReadings(checks(some__thing=([4, 8, 12], [1, 2, 3]))))
 
 

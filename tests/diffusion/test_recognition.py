@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safelight.diffusion.recognition import Mixtures, Recognised, recognise
+from safelight.diffusion.recognition import FittedCoefficients, RecognisedProcess, recognise
 
 N = 512
 DRAW = np.random.default_rng(1)
@@ -21,26 +21,26 @@ COSINE = np.cos((np.arange(1, 1001) / 1000 + 0.008) / 1.008 * math.pi / 2) ** 2
 SHIFTED = 3 * UNIFORM / (1 + 2 * UNIFORM)
 
 
-def flow(s: np.ndarray, t: np.ndarray, target: str, sign: float = 1) -> Mixtures:
+def flow(s: np.ndarray, t: np.ndarray, target: str, sign: float = 1) -> FittedCoefficients:
     return _made(1 - s, s, t, target, sign)
 
 
-def vp(kept: np.ndarray, t: np.ndarray, target: str, sign: float = 1) -> Mixtures:
+def vp(kept: np.ndarray, t: np.ndarray, target: str, sign: float = 1) -> FittedCoefficients:
     return _made(np.sqrt(kept), np.sqrt(1 - kept), t, target, sign)
 
 
-def ve(sigma: np.ndarray, t: np.ndarray, target: str) -> Mixtures:
+def ve(sigma: np.ndarray, t: np.ndarray, target: str) -> FittedCoefficients:
     return _made(np.ones_like(sigma), sigma, t, target)
 
 
-def edm(sigma: np.ndarray, t: np.ndarray, target: str, sigma_data: float = 0.5) -> Mixtures:
+def edm(sigma: np.ndarray, t: np.ndarray, target: str, sigma_data: float = 0.5) -> FittedCoefficients:
     scale = 1 / np.sqrt(sigma**2 + sigma_data**2)
     return _made(scale, sigma * scale, t, target, sigma_data=sigma_data)
 
 
 def _made(
     a: np.ndarray, s: np.ndarray, t: np.ndarray, target: str, sign: float = 1, sigma_data: float = 0.5
-) -> Mixtures:
+) -> FittedCoefficients:
     zero, one = np.zeros_like(a), np.ones_like(a)
     with np.errstate(divide="ignore"):
         score = -1 / s
@@ -55,11 +55,11 @@ def _made(
         "edm": (s / (sigma_data * root), -sigma_data * a / root),
         "unrelated": (0.3 * one, 0.4 * one),
     }[target]
-    return Mixtures(a, s, t.astype(float), sign * p, sign * q)
+    return FittedCoefficients(a, s, t.astype(float), sign * p, sign * q)
 
 
 ANGLE = UNIFORM * math.pi / 2
-KNOWN: list[tuple[str, Mixtures, dict[str, Any]]] = [
+KNOWN: list[tuple[str, FittedCoefficients, dict[str, Any]]] = [
     (
         "rectified flow",
         flow(UNIFORM, UNIFORM, "flow"),
@@ -141,7 +141,7 @@ KNOWN: list[tuple[str, Mixtures, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("found", "wanted"), [row[1:] for row in KNOWN], ids=[row[0] for row in KNOWN])
-def test_what_a_loop_trains_is_recognised(found: Mixtures, wanted: dict[str, Any]) -> None:
+def test_what_a_loop_trains_is_recognised(found: FittedCoefficients, wanted: dict[str, Any]) -> None:
     recognised = recognise(found)
     assert {name: _rounded(getattr(recognised, name)) for name in wanted} == wanted
     assert recognised.is_known
@@ -153,7 +153,7 @@ def _rounded(value: Any) -> Any:
 
 
 HALF = np.full(N, 0.5)
-UNKNOWN: list[tuple[str, Mixtures, dict[str, Any]]] = [
+UNKNOWN: list[tuple[str, FittedCoefficients, dict[str, Any]]] = [
     ("one noise level", flow(HALF, HALF, "flow"), {"process": None}),
     ("few samples", flow(UNIFORM[:8], UNIFORM[:8], "flow"), {"process": None}),
     ("no process", _made(1 - UNIFORM**2, UNIFORM, UNIFORM, "flow"), {"process": None, "target": None}),
@@ -170,22 +170,22 @@ UNKNOWN: list[tuple[str, Mixtures, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("found", "wanted"), [row[1:] for row in UNKNOWN], ids=[row[0] for row in UNKNOWN])
-def test_nothing_is_recognised_wrongly(found: Mixtures, wanted: dict[str, Any]) -> None:
+def test_nothing_is_recognised_wrongly(found: FittedCoefficients, wanted: dict[str, Any]) -> None:
     recognised = recognise(found)
     assert {name: getattr(recognised, name) for name in wanted} == wanted
 
 
-def swapped(p: np.ndarray, q: np.ndarray, kept: np.ndarray = COSINE[WHOLE]) -> Mixtures:
-    return Mixtures(np.sqrt(kept), np.sqrt(1 - kept), WHOLE.astype(float), p, q)
+def swapped(p: np.ndarray, q: np.ndarray, kept: np.ndarray = COSINE[WHOLE]) -> FittedCoefficients:
+    return FittedCoefficients(np.sqrt(kept), np.sqrt(1 - kept), WHOLE.astype(float), p, q)
 
 
 A, S = np.sqrt(COSINE[WHOLE]), np.sqrt(1 - COSINE[WHOLE])
-SWAPPED: list[tuple[str | None, Mixtures, str]] = [
+SWAPPED: list[tuple[str | None, FittedCoefficients, str]] = [
     ("s·noise − a·x0", swapped(-A, S), "s·noise − a·x0"),
     ("a·x0 − s·noise", swapped(A, -S), "a·x0 − s·noise"),
     ("a·noise + s·x0", swapped(S, A), "a·noise + s·x0"),
     ("a·x0 + s·noise", swapped(A, S), "a·x0 + s·noise"),
-    ("noise + x0", Mixtures(1 - UNIFORM, UNIFORM, UNIFORM, np.ones(N), np.ones(N)), "noise + x0"),
+    ("noise + x0", FittedCoefficients(1 - UNIFORM, UNIFORM, UNIFORM, np.ones(N), np.ones(N)), "noise + x0"),
     (None, swapped(-1.05 * A, S), "p·x0 + q·noise without a name, p from -1.05 to "),
     (None, swapped(0.3 + 0 * A, 0.4 + 0 * A), "p·x0 + q·noise without a name, p 0.3 and q 0.4"),
     (None, vp(COSINE[WHOLE], WHOLE, "v"), "v = a·noise − s·x0"),
@@ -194,7 +194,7 @@ SWAPPED: list[tuple[str | None, Mixtures, str]] = [
 
 @pytest.mark.parametrize(("formula", "found", "words"), SWAPPED)
 def test_a_target_with_signs_or_factors_swapped_is_named_by_its_formula(
-    formula: str | None, found: Mixtures, words: str
+    formula: str | None, found: FittedCoefficients, words: str
 ) -> None:
     recognised = recognise(found)
     assert recognised.target_swapped == formula
@@ -205,7 +205,7 @@ def test_a_target_with_signs_or_factors_swapped_is_named_by_its_formula(
 @pytest.mark.parametrize("size", [0.02, 0.1])
 def test_coefficients_that_are_off_are_not_recognised(size: float) -> None:
     for name, found, _ in KNOWN:
-        off = Mixtures(found.a * (1 + size), found.s, found.t, found.p, found.q)
+        off = FittedCoefficients(found.a * (1 + size), found.s, found.t, found.p, found.q)
         assert recognise(off).process not in {recognise(found).process} - {"edm"}, name
 
 
@@ -215,10 +215,12 @@ def test_samples_that_are_off_by_rounding_are_recognised() -> None:
         if "score" in name:
             continue  # its rows are as large as 100
         a, s = (each + 2e-4 * draw.normal(size=N) for each in (found.a, found.s))
-        noisy = Mixtures(a, s, found.t, found.p, found.q)
+        noisy = FittedCoefficients(a, s, found.t, found.p, found.q)
         assert recognise(noisy).process == recognise(found).process == wanted["process"], name
 
 
 def test_words_name_what_is_not_known() -> None:
-    assert Recognised().words() == "a process that is not known, target that is not known, a time that is not known"
+    assert (
+        RecognisedProcess().words() == "a process that is not known, target that is not known, a time that is not known"
+    )
     assert recognise(KNOWN[2][1]).words() == ("flow matching, target noise − x0, t = 1000·s, logit-normal(0, 1) times")

@@ -12,7 +12,7 @@ from safelight.config.tree import Diffusion, Prediction, Sampler, Schedule
 from safelight.diffusion.draws import sample_generators
 from safelight.diffusion.process import per_sample, vp
 from safelight.diffusion.sampling import Solver, clamped, exact_float32, guided, make_scheduler, make_solver, sample
-from safelight.diffusion.schedule import NoiseSchedule, make_process, make_schedule
+from safelight.diffusion.schedule import AlphasCumprod, make_process, make_schedule
 from safelight.diffusion.targets import TARGETS, make_target, target_of, to_noise, to_x0
 from safelight.errors import UsageError
 
@@ -29,11 +29,11 @@ EVERY = [
 ]
 
 
-def schedule(name: str = "cosine", *, zero: bool = False, timesteps: int = 1000) -> NoiseSchedule:
+def schedule(name: str = "cosine", *, zero: bool = False, timesteps: int = 1000) -> AlphasCumprod:
     return make_schedule(Diffusion(schedule=name, zero_terminal_snr=zero, timesteps=timesteps))  # type: ignore[arg-type]
 
 
-def gaussian(prediction: Prediction, table: NoiseSchedule, mean: float = MEAN, std: float = STD) -> Callable:
+def gaussian(prediction: Prediction, table: AlphasCumprod, mean: float = MEAN, std: float = STD) -> Callable:
     """The best answer there is to images whose pixels are N(mean, std²)."""
     signal, noise = table.signal_scale.float(), table.noise_scale.float()
 
@@ -45,12 +45,12 @@ def gaussian(prediction: Prediction, table: NoiseSchedule, mean: float = MEAN, s
     return denoise
 
 
-def solver(scheduler: Any, table: NoiseSchedule, prediction: Prediction) -> Solver:
+def solver(scheduler: Any, table: AlphasCumprod, prediction: Prediction) -> Solver:
     return Solver(scheduler, vp(table.alphas_cumprod), TARGETS[prediction], TARGETS[prediction])
 
 
 def draw(
-    sampler: Sampler, prediction: Prediction, table: NoiseSchedule, denoise: Callable, steps: int = 100, **how: Any
+    sampler: Sampler, prediction: Prediction, table: AlphasCumprod, denoise: Callable, steps: int = 100, **how: Any
 ) -> Tensor:
     generators = sample_generators(0, 0, 4)
     noise = torch.stack([torch.randn(1, 64, 64, generator=g) for g in generators])
@@ -128,7 +128,7 @@ def test_the_spacing_of_others_does_not_start_there() -> None:
     assert int(theirs.timesteps[0]) < 999
 
 
-def last_step(scheduler: Any, prediction: Prediction, table: NoiseSchedule) -> Tensor:
+def last_step(scheduler: Any, prediction: Prediction, table: AlphasCumprod) -> Tensor:
     """Where the scheduler ends up when the model says that the image is 3 everywhere: the x0 it took that for."""
     scheduler.set_timesteps(10)
     x, t = torch.full((1, 1, 4, 4), 0.5), scheduler.timesteps[-1]

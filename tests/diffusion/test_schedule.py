@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from safelight.config.tree import Diffusion, Schedule
-from safelight.diffusion.schedule import LARGEST_BETA, NoiseSchedule, make_schedule
+from safelight.diffusion.schedule import LARGEST_BETA, AlphasCumprod, make_schedule
 
 NAMES = get_args(Schedule)
 COUNTS = (2, 10, 50, 333, 1000, 4000)
@@ -18,7 +18,7 @@ PUBLISHED = {
 EVERY = [(name, count, zero) for name in NAMES for count in COUNTS for zero in (False, True)]
 
 
-def schedule(name: str, count: int = 1000, zero: bool = False) -> NoiseSchedule:
+def schedule(name: str, count: int = 1000, zero: bool = False) -> AlphasCumprod:
     return make_schedule(Diffusion(schedule=name, timesteps=count, zero_terminal_snr=zero))  # type: ignore[arg-type]
 
 
@@ -88,7 +88,7 @@ def test_any_number_of_timesteps_ends_with_the_same_noise(name: str) -> None:
     for count in (3, 10, 100, 250, 777, 1001, 4000):
         assert float(schedule(name, count).snr[-1]) == pytest.approx(wanted, rel=1e-9), count
     naive = torch.linspace(1e-4, 0.02, 100, dtype=torch.float64)
-    assert NoiseSchedule((1 - naive).cumprod(0)).snr[-1] > 1000 * schedule("linear").snr[-1]
+    assert AlphasCumprod((1 - naive).cumprod(0)).snr[-1] > 1000 * schedule("linear").snr[-1]
 
 
 def test_fewer_timesteps_are_places_on_the_same_curve() -> None:

@@ -15,7 +15,7 @@ from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import (
     TARGETS,
     Row,
-    Target,
+    TargetCoefficients,
     convert,
     edm_target,
     error_of_x0,
@@ -37,7 +37,7 @@ PROCESSES: dict[str, Process] = {
     "edm-0.2": edm(0.2, 0.01, 20.0),
     "functions": Process(lambda t: (1 - t) ** 2, lambda t: t.sqrt()),
 }
-EVERY: dict[str, Target] = {**TARGETS, "edm-0.2": edm_target(0.2), "edm-1": edm_target(1.0)}
+EVERY: dict[str, TargetCoefficients] = {**TARGETS, "edm-0.2": edm_target(0.2), "edm-1": edm_target(1.0)}
 CASES = list(itertools.product(PROCESSES, EVERY))
 EXACT = 1e-12
 WELL_CONDITIONED = 100.0
@@ -51,14 +51,16 @@ def times(process: Process) -> Tensor:
     return process.first * (process.last / process.first) ** share if process.first else share
 
 
-def matrices(process: Process, target: Target, t: Tensor) -> Tensor:
+def matrices(process: Process, target: TargetCoefficients, t: Tensor) -> Tensor:
     """What makes (x_t, y) of (x0, noise), at each time, both rows scaled to length 1."""
     a, s = process.at(t)
     p, q = (torch.as_tensor(each, dtype=torch.float64).expand_as(a) for each in target(a, s))
     return torch.nn.functional.normalize(torch.stack([torch.stack([a, s], 1), torch.stack([p, q], 1)], 1), dim=2)
 
 
-def errors(process: Process, told: Target, understood: Target, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def errors(
+    process: Process, told: TargetCoefficients, understood: TargetCoefficients, t: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Of the image, of the noise and of the answer itself, over their sizes, at each time: an answer that is made as
     `told`, read as `understood`, and made again."""
     x0, noise = batch(len(t))
@@ -85,10 +87,10 @@ def test_to_image_to_noise_and_back(process: str, target: str) -> None:
     assert float(torch.maximum(image, noise)[calm].max()) <= EXACT
 
 
-def flipped(target: Target) -> Iterator[Target]:
+def flipped(target: TargetCoefficients) -> Iterator[TargetCoefficients]:
     """The same with the sign of p or of q wrong."""
 
-    def with_signs(one: float, other: float) -> Target:
+    def with_signs(one: float, other: float) -> TargetCoefficients:
         def row(a: Tensor, s: Tensor) -> Row:
             p, q = target(a, s)
             return one * p, other * q
@@ -132,7 +134,7 @@ def test_definitions_are_those_of_the_papers() -> None:
         a, s = process.at(t)
         return a * x0 + s * noise
 
-    def answer(target: str | Target, process: Process) -> Tensor:
+    def answer(target: str | TargetCoefficients, process: Process) -> Tensor:
         return target_of(target, x0, noise, *process.at(t))
 
     def slope(process: Process) -> Tensor:

@@ -8,7 +8,14 @@ import random
 import pytest
 
 from safelight.diagnosis.definitions import STORM
-from safelight.healing.alarms import MIN_HISTORY_STEPS, SUSTAINED_STEPS, DivergenceWatch, RecentRange, is_good, is_lost
+from safelight.healing.alarms import (
+    MIN_HISTORY_STEPS,
+    SUSTAINED_STEPS,
+    DivergenceDetector,
+    RecentRange,
+    is_good,
+    is_lost,
+)
 
 
 def history(count: int, spread: float = 0.1) -> RecentRange:
@@ -54,19 +61,19 @@ def losses_of(*parts: tuple[int, float]) -> list[float]:
     ],
 )
 def test_divergence_is_sustained_and_worse_than_knowing_nothing(losses: list[float], alarm: bool) -> None:
-    watch = DivergenceWatch()
+    watch = DivergenceDetector()
     alarms = [watch.add_loss(loss, 1.0) for loss in losses]
     assert any(alarms) == alarm
 
 
 def test_the_alarm_comes_at_the_same_step_after_a_resume() -> None:
-    losses, whole = losses_of((40, 0.4), (60, 2.0)), DivergenceWatch()
+    losses, whole = losses_of((40, 0.4), (60, 2.0)), DivergenceDetector()
     first = next(step for step, loss in enumerate(losses) if whole.add_loss(loss, 1.0))
     assert first >= 40 + SUSTAINED_STEPS - 1
     for cut in (10, 45, first - 1):
-        broken = DivergenceWatch()
+        broken = DivergenceDetector()
         assert not any(broken.add_loss(loss, 1.0) for loss in losses[:cut])
-        broken = DivergenceWatch(**broken.to_json())
+        broken = DivergenceDetector(**broken.to_json())
         assert next(step for step, loss in enumerate(losses[cut:], cut) if broken.add_loss(loss, 1.0)) == first
 
 
@@ -98,6 +105,6 @@ def test_good_weights_are_near_the_best(loss: float, good: bool) -> None:
     ],
 )
 def test_a_storm_of_overflows_is_half_of_the_steps(steps: range, storm: bool) -> None:
-    watch = DivergenceWatch()
+    watch = DivergenceDetector()
     storms = [watch.add_overflow(step) for step in steps]
     assert any(storms) == storm

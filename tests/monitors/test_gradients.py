@@ -10,7 +10,7 @@ import torch
 from monitored import finished, monitored_network, random_gradients
 
 from safelight.monitors.gradients import GradientMonitor
-from safelight.monitors.modules import find_parts, trainable_parameters
+from safelight.monitors.parameters import find_parts, trainable_parameters
 
 
 def whole(norms: np.ndarray) -> float:

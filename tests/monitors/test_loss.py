@@ -15,7 +15,7 @@ from safelight.diffusion.schedule import make_process
 from safelight.monitors.loss import (
     BINS,
     LEVELS,
-    WINDOW,
+    STEPS_PER_CELL,
     LossMonitor,
     RecentLosses,
     make_noise_binning,
@@ -101,11 +101,11 @@ def test_a_loss_that_is_not_finite_shows_and_is_not_remembered() -> None:
 
 def test_levels_are_means_over_their_part_of_the_schedule() -> None:
     monitor = LossMonitor(noise_binning_of_table(LOG_SNR[::-1].copy()))  # noise may also fall with the timestep
-    seen = draws(WINDOW, 8)
+    seen = draws(STEPS_PER_CELL, 8)
     reading: dict[str, float] = {}
     for step, (loss, t) in enumerate(seen):
         reading = monitor.measure(step, loss, t)
-        assert len(reading) == 2 + LEVELS * (step == WINDOW - 1)
+        assert len(reading) == 2 + LEVELS * (step == STEPS_PER_CELL - 1)
     loss, t = (np.concatenate([pair[place] for pair in seen]) for place in (0, 1))
     level = (999 - t) * LEVELS // 1000
     for number in range(LEVELS):
@@ -115,7 +115,7 @@ def test_levels_are_means_over_their_part_of_the_schedule() -> None:
 def test_a_level_that_was_not_drawn_has_no_reading() -> None:
     monitor = LossMonitor(noise_binning_of_table(LOG_SNR))
     reading: dict[str, float] = {}
-    for step in range(WINDOW):
+    for step in range(STEPS_PER_CELL):
         reading = monitor.measure(step, np.ones(2, np.float32), np.array([0, 999]))
     assert reading.keys() - {"loss/mean", "loss/whitened"} == {"loss/level/00", f"loss/level/{LEVELS - 1}"}
 

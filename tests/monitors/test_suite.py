@@ -8,7 +8,7 @@ import torch
 from monitored import finished, monitored_network, random_gradients
 
 from safelight.monitors.loss import noise_binning_of_table
-from safelight.monitors.suite import FULL_PASS_EVERY, Monitors, PartialGradient
+from safelight.monitors.suite import FULL_READ_INTERVAL, Monitors, PartialGradient
 
 LOG_SNR = np.linspace(8, -8, 1000)
 EVERY_STEP = {"gradient/norm", "gradient/limit", "gradient/clipped", "precision/scale", "update/refused", "loss/mean"}
@@ -35,11 +35,11 @@ def take_step(
     return finished(*pieces)
 
 
-@pytest.mark.parametrize("step", [0, 1, FULL_PASS_EVERY - 1, FULL_PASS_EVERY])
+@pytest.mark.parametrize("step", [0, 1, FULL_READ_INTERVAL - 1, FULL_READ_INTERVAL])
 def test_weights_are_read_every_so_often_and_the_rest_at_every_step(step: int) -> None:
     readings = take_step(Monitors(monitored_network(), noise_binning_of_table(LOG_SNR)), step, t=torch.arange(4))
     assert readings.keys() >= EVERY_STEP | {"loss/whitened"}
-    assert (readings.keys() & DEEP == DEEP) == (step % FULL_PASS_EVERY == 0)
+    assert (readings.keys() & DEEP == DEEP) == (step % FULL_READ_INTERVAL == 0)
     assert "ema/distance" not in readings
     assert readings["loss/mean"] == 1.5 + step
 

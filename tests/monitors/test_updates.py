@@ -6,7 +6,7 @@ import pytest
 import torch
 from monitored import finished, monitored_network
 
-from safelight.monitors.modules import find_parts, trainable_parameters
+from safelight.monitors.parameters import find_parts, trainable_parameters
 from safelight.monitors.updates import UpdateMonitor
 
 

@@ -11,7 +11,15 @@ import torch
 from PIL import Image
 
 from safelight.diffusion.micro_batch import MicroBatch
-from safelight.observing.batch_evidence import MAX_SIDE, MOST_SHOWN, Pass, _worst, describe_inputs, numbers_of, show
+from safelight.observing.batch_evidence import (
+    MAX_SIDE,
+    MOST_SHOWN,
+    ReplayedPass,
+    _worst,
+    describe_inputs,
+    numbers_of,
+    show,
+)
 from safelight.pictures.grid import BROKEN
 from safelight.processes.group import ProcessGroup
 
@@ -22,8 +30,8 @@ def micro(count: int, side: int = 8, t: torch.Tensor | None = None) -> MicroBatc
     return MicroBatch(0, np.arange(count) + 100, images, torch.randn_like(images), t, None)
 
 
-def passed(batch: MicroBatch) -> Pass:
-    return Pass(batch, batch.x0 + 0.1 * batch.noise, 0.1 * batch.noise)
+def passed(batch: MicroBatch) -> ReplayedPass:
+    return ReplayedPass(batch, batch.x0 + 0.1 * batch.noise, 0.1 * batch.noise)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +73,11 @@ def test_the_picture_is_small_however_large_the_images_are(tmp_path: Path) -> No
         assert image.height <= 2 * (3 * MAX_SIDE + 60)
 
 
-def latents() -> list[Pass]:
-    return [Pass(micro(2), torch.zeros(2, 4, 8, 8), torch.zeros(2, 4, 8, 8))]
+def latents() -> list[ReplayedPass]:
+    return [ReplayedPass(micro(2), torch.zeros(2, 4, 8, 8), torch.zeros(2, 4, 8, 8))]
 
 
-def broken() -> list[Pass]:
+def broken() -> list[ReplayedPass]:
     raise RuntimeError("out of memory")
 
 

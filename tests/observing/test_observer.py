@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from safelight.monitors.loss import noise_binning_of_table
 from safelight.monitors.reading_buffer import PendingReading
-from safelight.monitors.suite import FULL_PASS_EVERY, Monitors
-from safelight.observing.observer import Observer, Update
+from safelight.monitors.suite import FULL_READ_INTERVAL, Monitors
+from safelight.observing.observer import Observer, UpdateStats
 from safelight.probes.forward_pass import ForwardPass
 
 
@@ -43,10 +43,10 @@ class Calls:
         return call
 
 
-def update(refused: float = 0.0) -> Update:
+def update(refused: float = 0.0) -> UpdateStats:
     norms = torch.tensor([3.0, 4.0])
     one = torch.tensor(1.0)
-    return Update(torch.tensor([0.5, 1.5]), None, norms, torch.tensor(5.0), one, one, torch.tensor(refused))
+    return UpdateStats(torch.tensor([0.5, 1.5]), None, norms, torch.tensor(5.0), one, one, torch.tensor(refused))
 
 
 def observer(record: Record, probe_runner: Any = None, diagnosis: Any = None) -> Observer:
@@ -71,7 +71,7 @@ def test_the_readings_of_a_step_reach_the_record(refused: float) -> None:
 
 def test_gradients_are_measured_only_where_every_weight_is_read() -> None:
     watching, measured = observer(Record()), list[int]()
-    for step in range(FULL_PASS_EVERY + 2):
+    for step in range(FULL_READ_INTERVAL + 2):
 
         def gradients(step: int = step) -> list[Tensor]:
             measured.append(step)
@@ -79,7 +79,7 @@ def test_gradients_are_measured_only_where_every_weight_is_read() -> None:
 
         watching.before_update(step, gradients)
         watching.after_update(step, update())
-    assert measured == [0, FULL_PASS_EVERY]
+    assert measured == [0, FULL_READ_INTERVAL]
 
 
 def test_a_repeated_step_counts_once() -> None:

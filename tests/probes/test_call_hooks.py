@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from safelight.monitors.modules import trainable_parameters
+from safelight.monitors.parameters import trainable_parameters
 from safelight.probes.call_hooks import CallHooks
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from safelight.diffusion.process import Process, edm, linear_flow
 from safelight.model.calls import answer_of
-from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.probes.forward_pass import Call, ForwardPass, ProcessSpec
 
 X0, NOISE, T = batch(8)
 LABELS = torch.arange(8) % 3
@@ -128,18 +128,19 @@ def test_the_coefficients_are_those_of_the_declared_schedule() -> None:
 
 @pytest.mark.parametrize(
     ("told", "little"),
-    [(Declared(None, "edm", edm()), True), (Declared(None, "flow", linear_flow()), False), (Declared(ALPHAS), False),
-     (Declared(), False)],
+    [(ProcessSpec(None, "edm", edm()), True), (ProcessSpec(None, "flow", linear_flow()), False),
+     (ProcessSpec(ALPHAS), False),
+     (ProcessSpec(), False)],
     ids=["edm", "flow", "table", "nothing"],
 )  # fmt: skip
-def test_only_edm_tells_times_that_hardly_differ(told: Declared, little: bool) -> None:
+def test_only_edm_tells_times_that_hardly_differ(told: ProcessSpec, little: bool) -> None:
     """So that embeddings that are nearly alike are reported of all others."""
     assert told.tells_little == little
 
 
 @pytest.mark.parametrize("process", [edm(), linear_flow()], ids=["edm", "flow"])
 def test_continuous_time_has_coefficients_at_floats_only(process: Process) -> None:
-    told, t = Declared(None, "sample", process), torch.linspace(0.1, 0.9, 8)
+    told, t = ProcessSpec(None, "sample", process), torch.linspace(0.1, 0.9, 8)
     found = told.coefficients(t, X0)
     assert found is not None
     assert torch.allclose(found[1].flatten(), t)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from safelight import checks
-from safelight.probes.forward_pass import Declared, ForwardPass
-from safelight.probes.mixtures import MAX_SAMPLES, MixtureProbe, fit
+from safelight.probes.forward_pass import ForwardPass, ProcessSpec
+from safelight.probes.mixtures import MAX_SAMPLES, NoisingFit, fit
 
 SAMPLES = 64
 
@@ -35,8 +35,8 @@ def made(kind: str, dtype: torch.dtype = torch.float32) -> ForwardPass:
     )  # fmt: skip
 
 
-def readings_of(micro_batch: ForwardPass) -> tuple[MixtureProbe, dict[str, float]]:
-    probe = MixtureProbe()
+def readings_of(micro_batch: ForwardPass) -> tuple[NoisingFit, dict[str, float]]:
+    probe = NoisingFit()
     pending = probe.measure(micro_batch)
     assert pending is not None
     return probe, dict(pending.finish(*(each.numpy() for each in pending.tensors)))
@@ -62,7 +62,7 @@ def test_a_flow_is_recognised(kind: str, process: str, row: str | None, time: fl
         ("teacher", checks.MIXTURE_OF_TARGET, False),
     ],
 )
-def test_what_is_left_is_told_apart(kind: str, place: tuple[checks.Check, ...], is_noise: bool) -> None:
+def test_what_is_left_is_told_apart(kind: str, place: tuple[checks.ProbeReading, ...], is_noise: bool) -> None:
     _, readings = readings_of(made(kind))
     share, kurtosis, neighbours = (readings[f"check/{check}"] for check in place)
     assert share > 0.3
@@ -82,12 +82,12 @@ def test_a_loop_that_passes_too_little_is_left_alone(missing: str) -> None:
     probe, readings = readings_of(given)
     assert readings == {}
     assert probe.recognised is None
-    assert probe.settle(Declared()) is None
-    assert MixtureProbe().measure(dataclasses.replace(given, t=None)) is None
+    assert probe.settle(ProcessSpec()) is None
+    assert NoisingFit().measure(dataclasses.replace(given, t=None)) is None
 
 
 def test_nothing_is_fitted_any_more_after_enough_samples() -> None:
-    probe = MixtureProbe()
+    probe = NoisingFit()
     for _ in range(MAX_SAMPLES // SAMPLES):
         assert not probe.is_done
         probe.measure(made("healthy"))

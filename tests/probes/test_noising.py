@@ -14,11 +14,11 @@ from safelight import checks
 from safelight.config.tree import Prediction
 from safelight.diagnosis.doctor import examine
 from safelight.diagnosis.run_history import InMemoryReadings, RunHistory
-from safelight.diffusion import clocks
+from safelight.diffusion import time_mappings
 from safelight.diffusion.process import Process, edm, linear_flow, vp
 from safelight.diffusion.targets import make_target, target_of
-from safelight.diffusion.timing import share_of, timed
-from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.diffusion.time_units import share_of, timed
+from safelight.probes.forward_pass import Call, ForwardPass, ProcessSpec
 from safelight.probes.noising import measure_batch, measure_magnitudes, measure_noising, read_magnitudes
 
 X0, NOISE, T = batch(64)
@@ -263,7 +263,7 @@ def seen(name: str, **changes: Any) -> list[str]:
     made["target"] = target_of(make_target(prediction), X0, NOISE, a, s)
     for key, change in changes.items():
         made[key] = change(made)
-    readings = measure_noising(ForwardPass(torch.tensor(1.0), **made), Declared(None, prediction, process))
+    readings = measure_noising(ForwardPass(torch.tensor(1.0), **made), ProcessSpec(None, prediction, process))
     declaring = {"target/declared": float(checks.PREDICTIONS.index(prediction))}
     return causes({key: float(value) for key, value in readings.items()} | declaring)
 
@@ -307,9 +307,9 @@ def test_a_recognised_process_is_not_known_at_times_that_were_not_seen(lowest: i
     """A loop that draws the first and the last timesteps for the first time after it was recognised."""
     own = torch.arange(lowest, highest + 1, 3).double()
     share = share_of(vp(ALPHAS), own.long()).numpy()
-    clock = clocks.measured(own.numpy(), share)
+    clock = time_mappings.measured(own.numpy(), share)
     assert clock is not None
-    known = Declared(None, "epsilon", timed("vp", clock, ends=(0.0, 1.0)), draws=own.numpy(), is_seen=True)
+    known = ProcessSpec(None, "epsilon", timed("vp", clock, ends=(0.0, 1.0)), draws=own.numpy(), is_seen=True)
     t = T.clone()
     t[:16], t[-16:] = 0, 999
     right = {"x0": X0, "noise": NOISE, "t": t, "x_t": noised(X0, NOISE, t)}
@@ -323,4 +323,4 @@ def test_integer_times_of_a_flow_are_not_measured() -> None:
     """Nothing is known of what they stand for."""
     process, prediction = PROCESSES["flow"]
     given = ForwardPass(torch.tensor(1.0), x0=X0, noise=NOISE, t=T, x_t=X_T, target=NOISE)
-    assert "forward/wrong" not in measure_noising(given, Declared(None, prediction, process))
+    assert "forward/wrong" not in measure_noising(given, ProcessSpec(None, prediction, process))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from safelight.monitors.reading_buffer import PendingReading
 from safelight.probes import probe_runner as module
-from safelight.probes.forward_pass import Declared, ForwardPass
+from safelight.probes.forward_pass import ForwardPass, ProcessSpec
 from safelight.probes.probe_runner import ProbeRunner
 from safelight.probes.probe_schedule import ALLOWANCE
 from safelight.probes.runner import averages, copies, start
@@ -52,7 +52,7 @@ class Loop:
         self.probe_runner: ProbeRunner | None = None
         if seen:
             subject = InspectedLoop(self.model, self.optimizer, lambda: list(self.average.parameters()), draw, DATA)
-            self.probe_runner = ProbeRunner(subject, Declared(ALPHAS, "epsilon"), self.said.append, **how)
+            self.probe_runner = ProbeRunner(subject, ProcessSpec(ALPHAS, "epsilon"), self.said.append, **how)
             self.start = self.probe_runner.at_start()
             self.probe_runner.attach()
             self.optimizer.register_step_pre_hook(lambda *_: self._before())
@@ -247,7 +247,7 @@ def test_data_that_cannot_be_read_is_told_and_no_more() -> None:
             raise OSError("no such file")
 
     model = network()
-    probe_runner = ProbeRunner(InspectedLoop(model, data=Sick(DATA)), Declared(ALPHAS), print)
+    probe_runner = ProbeRunner(InspectedLoop(model, data=Sick(DATA)), ProcessSpec(ALPHAS), print)
     assert "check/schedule/last" in probe_runner.at_start()
     assert probe_runner.broken == {"data": "OSError: no such file"}
 

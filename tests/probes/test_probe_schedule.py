@@ -11,14 +11,14 @@ from safelight.probes import probe_schedule
 from safelight.probes.probe_schedule import (
     ALLOWANCE,
     ALWAYS,
-    CLOSE_STEP,
-    EVERY,
+    DENSE_PAIR_INTERVAL,
+    DENSE_UNTIL_STEP,
     LATE_INTERVAL,
     LOOK_SHARE,
     MAGNITUDES_EVERY,
     MIDDLE_INTERVAL,
     SETTLED_STEP,
-    LookSchedule,
+    BudgetedSchedule,
     ProbeSchedule,
 )
 
@@ -34,15 +34,17 @@ def steps_of(name: str, until: int, schedule: ProbeSchedule | None = None) -> li
 
 def test_the_first_steps_are_all_checked_and_then_pairs() -> None:
     close = steps_of("thorough", 256)
-    assert close[:CLOSE_STEP] == list(range(CLOSE_STEP))
-    assert close[CLOSE_STEP:] == [step for start in range(CLOSE_STEP, 256, EVERY) for step in (start, start + 1)]
-    later = [step for step in steps_of("magnitudes", 256) if step >= CLOSE_STEP]
+    assert close[:DENSE_UNTIL_STEP] == list(range(DENSE_UNTIL_STEP))
+    assert close[DENSE_UNTIL_STEP:] == [
+        step for start in range(DENSE_UNTIL_STEP, 256, DENSE_PAIR_INTERVAL) for step in (start, start + 1)
+    ]
+    later = [step for step in steps_of("magnitudes", 256) if step >= DENSE_UNTIL_STEP]
     assert {step for step in later if step not in close} == {
-        s for s in range(CLOSE_STEP, 256, MAGNITUDES_EVERY) if s not in close
+        s for s in range(DENSE_UNTIL_STEP, 256, MAGNITUDES_EVERY) if s not in close
     }
-    rarely = [*range(CLOSE_STEP, SETTLED_STEP, MIDDLE_INTERVAL), *range(SETTLED_STEP, 2048, LATE_INTERVAL)]
-    assert [s for s in steps_of("noising", 2048) if s >= CLOSE_STEP] == rarely
-    assert [s for s in steps_of("ema", 2048) if s >= CLOSE_STEP] == rarely
+    rarely = [*range(DENSE_UNTIL_STEP, SETTLED_STEP, MIDDLE_INTERVAL), *range(SETTLED_STEP, 2048, LATE_INTERVAL)]
+    assert [s for s in steps_of("noising", 2048) if s >= DENSE_UNTIL_STEP] == rarely
+    assert [s for s in steps_of("ema", 2048) if s >= DENSE_UNTIL_STEP] == rarely
 
 
 def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
@@ -56,7 +58,7 @@ def test_quiet_steps_are_those_that_nothing_is_kept_for() -> None:
 def test_whatever_comes_back_is_met_again(period: int) -> None:
     """A batch that comes back after any number of steps is checked twice, before long."""
     known: set[int] = set()
-    for step in steps_of("thorough", 2 * period + CLOSE_STEP + EVERY):
+    for step in steps_of("thorough", 2 * period + DENSE_UNTIL_STEP + DENSE_PAIR_INTERVAL):
         if step % period in known:
             return
         known.add(step % period)
@@ -158,7 +160,7 @@ def test_a_loss_that_is_worth_a_check(loss: float, odd: bool) -> None:
 def looks(updates: int, step_seconds: float, look_seconds: float, steps_each: float) -> tuple[list[int], float]:
     """After which updates, and the share of the time."""
     now, found = 0.0, list[int]()
-    schedule = LookSchedule(lambda: now)
+    schedule = BudgetedSchedule(lambda: now)
     for made in range(1, updates + 1):
         now += step_seconds
         if schedule.is_due(made, steps_each):

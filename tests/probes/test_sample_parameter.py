@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from safelight.probes.sample_parameter import SampleParameter
+from safelight.probes.sample_parameter import MonitoredParameter
 
 
-def make() -> tuple[nn.Parameter, SampleParameter]:
+def make() -> tuple[nn.Parameter, MonitoredParameter]:
     parameter = nn.Parameter(torch.arange(6.0).reshape(2, 3))
-    return parameter, SampleParameter(parameter)
+    return parameter, MonitoredParameter(parameter)
 
 
-def look(parameter: nn.Parameter, sentinel: SampleParameter, gradient: float, change: float) -> dict[str, float]:
+def look(parameter: nn.Parameter, sentinel: MonitoredParameter, gradient: float, change: float) -> dict[str, float]:
     parameter.grad = torch.full_like(parameter, gradient)
     sentinel.before_update()
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_at_steps_that_are_not_looked_at_a_count_of_changes_raises_suspicion() -
 
 
 def test_nothing_to_watch() -> None:
-    sentinel = SampleParameter(None)
+    sentinel = MonitoredParameter(None)
     sentinel.before_update()
     sentinel.just_updated(closely=True)
     assert sentinel.after_update() == {}

@@ -19,7 +19,7 @@ from safelight.diffusion.process import vp
 from safelight.diffusion.sampling import make_solver, sample
 from safelight.diffusion.schedule import make_process
 from safelight.diffusion.targets import TARGETS
-from safelight.probes.forward_pass import Declared
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.probes.sampler import PerfectModel, accepts, draw, is_right, measure_sampler
 
 SHAPE = (1, 4, 4)
@@ -51,7 +51,7 @@ def ddpm(prediction: Prediction = "epsilon", **how: Any) -> DDPMScheduler:
 
 def look(sampler: Draw, prediction: Prediction = "epsilon", alphas: Tensor | None = None) -> dict[str, float]:
     table = DDPMScheduler(**PLAIN).alphas_cumprod.double() if alphas is None else alphas
-    return measure_sampler(sampler, Declared(table, prediction), SHAPE, 1.0, torch.device("cpu"))
+    return measure_sampler(sampler, ProcessSpec(table, prediction), SHAPE, 1.0, torch.device("cpu"))
 
 
 def causes(readings: dict[str, float]) -> list[str]:
@@ -225,7 +225,7 @@ def own_sampler(settings: Diffusion, name: Any = "euler", wrong: Callable[[Tenso
 @pytest.mark.parametrize("name", ["euler", "heun", "dpm-solver++"])
 def test_sound_samplers_of_continuous_time_pass(process: Any, name: str) -> None:
     settings = Diffusion(process=process, prediction=process)
-    declared = Declared(None, process, make_process(settings))
+    declared = ProcessSpec(None, process, make_process(settings))
     readings = measure_sampler(own_sampler(settings, name), declared, SHAPE, 1.0, torch.device("cpu"))
     assert is_right(readings)
     assert causes(readings) == []
@@ -236,7 +236,7 @@ def test_sound_samplers_of_continuous_time_pass(process: Any, name: str) -> None
 @pytest.mark.parametrize("process", ["flow", "edm"])
 def test_sick_samplers_of_continuous_time_are_named(process: Any) -> None:
     settings = Diffusion(process=process, prediction=process)
-    declared = Declared(None, process, make_process(settings))
+    declared = ProcessSpec(None, process, make_process(settings))
 
     def found(sampler: Draw) -> list[str]:
         return causes(measure_sampler(sampler, declared, SHAPE, 1.0, torch.device("cpu")))
@@ -274,7 +274,7 @@ def test_a_sampler_may_unpack_what_the_network_answers(sampler: Draw, is_of_diff
     model = UNet2DModel(4, 1, 1, block_out_channels=(8,), norm_num_groups=4, down_block_types=("DownBlock2D",),
                         up_block_types=("UpBlock2D",)) if is_of_diffusers else nn.Identity()  # fmt: skip
     table = DDPMScheduler(**PLAIN).alphas_cumprod.double()
-    readings = measure_sampler(sampler, Declared(table, "epsilon"), SHAPE, 1.0, torch.device("cpu"), model)
+    readings = measure_sampler(sampler, ProcessSpec(table, "epsilon"), SHAPE, 1.0, torch.device("cpu"), model)
     assert causes(readings) == []
     assert is_right(readings)
 

@@ -304,7 +304,7 @@ def test_processes_that_are_no_longer_one_run_are_named(cause: str, tmp_path: Pa
         def seated(self: BatchLoader, *given: Any, **named: Any) -> None:
             feed(self, *given, **named | ({"rank": 0} if rank == 2 and doubled else {}))
 
-        rollcall_module.EVERY, Stepper.step, BatchLoader.__init__ = 3, taking, seated  # only in the fork
+        rollcall_module.CHECK_INTERVAL, Stepper.step, BatchLoader.__init__ = 3, taking, seated  # only in the fork
         # Which of them is the slowest, or waits, is not the question, and the answer depends on the machine.
         speed_module.time = SimpleNamespace(perf_counter=itertools.count().__next__)  # type: ignore[assignment]
         ProcessGroup.waited = property(lambda self: 0.0, lambda self, seconds: None)  # type: ignore[assignment]
@@ -423,7 +423,7 @@ def test_step_whose_comparison_lost_a_process_is_saved_with_all_that_it_left(who
                 die()
             return check(self, view, replaced=replaced)
 
-        rollcall_module.EVERY, ProcessCheck.check = 3, checking  # type: ignore[method-assign]  # only in the fork
+        rollcall_module.CHECK_INTERVAL, ProcessCheck.check = 3, checking  # type: ignore[method-assign]  # only in the fork
 
     assert start(3, run, die_comparing, **EXACT).codes() == [75, -9, 75]
     assert max(steps(run / "checkpoints")) == 7

@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from safelight.processes import heartbeat as module
-from safelight.processes.heartbeat import EVERY, FIRST_PATIENCE, Heartbeat
+from safelight.processes.heartbeat import BEAT_INTERVAL, FIRST_PATIENCE, Heartbeat
 
 PATIENCE = 8.0
 
@@ -43,8 +43,8 @@ class Company:
 
     def look(self, seconds: float, living: Callable[[], None]) -> str | None:
         """What the first process knows after so long, in which the others live like this."""
-        for _ in range(round(seconds / EVERY)):
-            self._clock.now += EVERY
+        for _ in range(round(seconds / BEAT_INTERVAL)):
+            self._clock.now += BEAT_INTERVAL
             living()
             self.first._check_others()
         return self.first.lost
@@ -89,7 +89,7 @@ def test_who_is_silent_is_named_when_the_patience_ends(company: Company) -> None
         company.beat(1, progress=company._beats[1])
 
     assert company.look(PATIENCE, living) is None
-    assert company.look(2 * EVERY, living) == "Process 2 is gone: no heartbeat for 8 seconds."
+    assert company.look(2 * BEAT_INTERVAL, living) == "Process 2 is gone: no heartbeat for 8 seconds."
 
 
 def test_of_two_the_one_that_is_silent_for_longer_is_named(company: Company) -> None:
@@ -107,7 +107,7 @@ def test_who_beats_in_one_and_the_same_step_is_named(company: Company, progress:
 
     assert company.look(patience, living) is None
     words = f"Process 2 is gone: it has been in the same step for {patience:.0f} seconds."
-    assert company.look(2 * EVERY, living) == words
+    assert company.look(2 * BEAT_INTERVAL, living) == words
 
 
 def test_after_a_broken_connection_silence_is_told_sooner(company: Company) -> None:
@@ -116,4 +116,4 @@ def test_after_a_broken_connection_silence_is_told_sooner(company: Company) -> N
 
     assert company.look(2, living) is None
     company.first.write("broken", "1")
-    assert str(company.look(EVERY, living)).startswith("Process 2 is gone")
+    assert str(company.look(BEAT_INTERVAL, living)).startswith("Process 2 is gone")

@@ -21,7 +21,7 @@ from safelight.files import Disk
 from safelight.processes.interrupts import Interrupts, signals_as_interrupts
 from safelight.run import RunFolder
 from safelight.terminal import Terminal
-from safelight.training.step_reader import StepSummary
+from safelight.training.step_reporter import StepSummary
 
 HELD = 3  # the step after which a run is held
 pytestmark = pytest.mark.usefixtures("every_save")

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from safelight.config.tree import Prediction
 from safelight.diffusion.targets import target_of
-from safelight.probes.forward_pass import Call, Declared, ForwardPass
+from safelight.probes.forward_pass import Call, ForwardPass, ProcessSpec
 from safelight.probes.update import StateBefore, copy_state
 
 ALPHAS = torch.linspace(0.9999, 0.02, 1000, dtype=torch.float64).square()
@@ -53,8 +53,8 @@ def noised(x0: Tensor, noise: Tensor, t: Tensor, alphas: Tensor = ALPHAS) -> Ten
     return (kept.sqrt() * x0.double() + (1 - kept).sqrt() * noise.double()).float()
 
 
-def declared(prediction: Prediction | None = "epsilon", alphas: Tensor = ALPHAS) -> Declared:
-    return Declared(alphas, prediction)
+def declared(prediction: Prediction | None = "epsilon", alphas: Tensor = ALPHAS) -> ProcessSpec:
+    return ProcessSpec(alphas, prediction)
 
 
 def micro_batch(seed: int = 1, size: int = 16, prediction: Prediction = "epsilon", **changes: Any) -> ForwardPass:

@@ -16,7 +16,7 @@ from safelight.data.prepare import open_images
 from safelight.terminal import Terminal
 from safelight.training.build import Setup, build, infer_data_settings
 from safelight.training.state import State
-from safelight.training.step_reader import StepSummary
+from safelight.training.step_reporter import StepSummary
 
 TINY = {
     "model.widths": "16",

@@ -139,7 +139,7 @@ def test_the_steps_that_are_planned(count: int, every: int | None, expected: set
 
 
 def test_a_run_too_short_is_told_once_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.training.step_reader.TrainingSession.seconds", lambda self: (0.1, 1.2))
+    monkeypatch.setattr("safelight.training.step_reporter.TrainingSession.seconds", lambda self: (0.1, 1.2))
     terminal = train(tmp_path / "run", evaluate__every=None)
     told = [text for text in terminal.said if "samples are not evaluated" in text]
     assert len(told) == 1
@@ -157,7 +157,7 @@ def test_a_run_with_time_enough_is_evaluated_without_being_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The near miss: the same run, if a step took a day."""
-    monkeypatch.setattr("safelight.training.step_reader.TrainingSession.seconds", lambda self: (1.0, 1e6))
+    monkeypatch.setattr("safelight.training.step_reporter.TrainingSession.seconds", lambda self: (1.0, 1e6))
     terminal = train(tmp_path / "run", evaluate__every=None)
     assert [step for step, _ in events(tmp_path / "run", "evaluated")] == [1, 3, 7, 12]
     assert not any("not evaluated" in text for text in terminal.said)
@@ -477,7 +477,7 @@ def test_the_first_tie_is_kept_over_a_crash(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = (1.0, 1e6)  # 50,000 s may be spent
-    monkeypatch.setattr("safelight.training.step_reader.TrainingSession.seconds", lambda self: seconds)
+    monkeypatch.setattr("safelight.training.step_reporter.TrainingSession.seconds", lambda self: seconds)
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     assert 0 < counters(tmp_path / "run")["evaluation_seconds"] < 50_000
     wasted(tmp_path / "run", 49_999.9)
@@ -488,7 +488,7 @@ def test_what_was_spent_before_counts_after_a_resume(tmp_path: Path, monkeypatch
 
 def test_a_budget_that_is_not_spent_is_left_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The near miss: the same crash, and nothing wasted."""
-    monkeypatch.setattr("safelight.training.step_reader.TrainingSession.seconds", lambda self: (1.0, 1e6))
+    monkeypatch.setattr("safelight.training.step_reporter.TrainingSession.seconds", lambda self: (1.0, 1e6))
     train(tmp_path / "run", crash_after=7, evaluate__every=None)
     resume(tmp_path / "run")
     assert [step for step, _ in distances(tmp_path / "run")] == [0, 2, 6, 11]

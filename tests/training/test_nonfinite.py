@@ -98,7 +98,7 @@ def test_healthy_steps_pay_nothing_and_refusals_change_no_byte(tmp_path: Path, m
     torch.manual_seed(0)
     run(Poisoned(range(3, 5)), tmp_path / "shown")
     assert shown == [3, 4]
-    monkeypatch.setattr("safelight.training.step_reader.MOST_PICTURES", 0)
+    monkeypatch.setattr("safelight.training.step_reporter.MOST_PICTURES", 0)
     torch.manual_seed(0)
     run(Poisoned(range(3, 5)), tmp_path / "hidden")
     assert shown == [3, 4]
@@ -107,7 +107,7 @@ def test_healthy_steps_pay_nothing_and_refusals_change_no_byte(tmp_path: Path, m
 
 
 def test_only_so_many_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safelight.training.step_reader.MOST_PICTURES", 2)
+    monkeypatch.setattr("safelight.training.step_reporter.MOST_PICTURES", 2)
     run(Poisoned(range(3, 8)), tmp_path / "run", train__max_refused=100)
     drawn = sorted(path.name for path in (tmp_path / "run" / "samples").glob("refused_*"))
     assert drawn == ["refused_00000004.png", "refused_00000005.png"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from safelight.config.tree import Optimizer
-from safelight.monitors.modules import trainable_parameters
+from safelight.monitors.parameters import trainable_parameters
 from safelight.training.optimizer import (
     learning_rate,
     load_optimizer,

@@ -65,7 +65,7 @@ def test_time_left_has_the_pictures_that_are_still_to_come(tmp_path: Path, monke
         return replace(true(*given, **named), seconds_beyond=0.0)
 
     monkeypatch.setattr(pictures, "draw_preview", draw)
-    monkeypatch.setattr("safelight.training.step_reader.SYSTEM_EVERY", 1)
+    monkeypatch.setattr("safelight.training.step_reporter.SYSTEM_EVERY", 1)
     run = train(tiny(train__steps=8, sample__every=2), run=tmp_path / "every", terminal=Quiet())
     with open_history(run.path / "record.sqlite") as history:
         left = dict(zip(*(each.tolist() for each in history.raw("speed/left")), strict=True))

@@ -12,7 +12,7 @@ import pytest
 from tiny import parts_of, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from safelight.monitors.suite import FULL_PASS_EVERY
+from safelight.monitors.suite import FULL_READ_INTERVAL
 from safelight.observing.observer import Observer
 from safelight.record.reading import read_signal
 from safelight.start import train
@@ -33,7 +33,7 @@ def weights(parts: Setup) -> list[bytes]:
 def test_a_watched_run_has_the_bytes_of_an_unwatched_one(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safelight.monitors.suite.FULL_PASS_EVERY", 8)
+    monkeypatch.setattr("safelight.monitors.suite.FULL_READ_INTERVAL", 8)
     watched, alone = parts_of(**settings), parts_of(**settings)
     for step in range(8 + 2):
         seen = watched.stepper.step(
@@ -99,7 +99,7 @@ def waits() -> Iterator[list[str]]:
         yield mode.seen
 
 
-@pytest.mark.parametrize("step", [0, 1, FULL_PASS_EVERY - 1])
+@pytest.mark.parametrize("step", [0, 1, FULL_READ_INTERVAL - 1])
 def test_no_monitor_waits_for_the_device(step: int) -> None:
     parts = parts_of(**{"train.accumulate": 2})
     observer = Observer(Readings(), parts.state.monitors)
@@ -115,14 +115,14 @@ def test_no_monitor_waits_for_the_device(step: int) -> None:
 
 
 def test_a_run_records_what_was_promised(tmp_path: Path) -> None:
-    config = tiny(**{"train.steps": FULL_PASS_EVERY + 2, "data.held_out": 0.2, "train.accumulate": 2})
+    config = tiny(**{"train.steps": FULL_READ_INTERVAL + 2, "data.held_out": 0.2, "train.accumulate": 2})
     train(replace(config), run=tmp_path / "run", terminal=Terminal(quiet=True))
     path = tmp_path / "run" / "record.sqlite"
     for name in ("loss/mean", "loss/whitened", "gradient/norm", "gradient/kept", "optimizer/lr", "ema/decay"):
-        assert [step for step, _ in read_signal(path, name)] == list(range(FULL_PASS_EVERY + 2)), name
+        assert [step for step, _ in read_signal(path, name)] == list(range(FULL_READ_INTERVAL + 2)), name
     for name in ("gradient/zero/conv_in", "update/ratio/conv_out", "weight/norm/mid_block", "ema/distance"):
-        assert [step for step, _ in read_signal(path, name)] == [0, FULL_PASS_EVERY], name
-    assert [step for step, _ in read_signal(path, "loss/level/07")] == [FULL_PASS_EVERY - 1]
+        assert [step for step, _ in read_signal(path, name)] == [0, FULL_READ_INTERVAL], name
+    assert [step for step, _ in read_signal(path, "loss/level/07")] == [FULL_READ_INTERVAL - 1]
     held, probe = read_signal(path, "probe/held_ema"), read_signal(path, "probe/ema")
     gain, skill = read_signal(path, "probe/ema_gain"), read_signal(path, "skill/raw")
     assert [s for s, _ in held] == [s for s, _ in probe] == [s for s, _ in gain] == [s for s, _ in skill]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from safelight import checks
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.watching.check_readings import READINGS, rows_of_readings
 from safelight.watching.check_report import state_of
 
@@ -22,7 +22,7 @@ def test_only_what_was_read_has_a_row_and_errors_are_relative() -> None:
 
 
 def test_a_network_without_gradients_is_a_finding() -> None:
-    def first(check: Check) -> float | None:
+    def first(check: ProbeReading) -> float | None:
         return 0.0 if check == checks.NETWORK_REACHED else None
 
     [row] = rows_of_readings(first)
@@ -50,7 +50,7 @@ def test_a_network_without_gradients_is_a_finding() -> None:
         (checks.LOSS_MSE, float("inf"), "outside"),
     ],
 )
-def test_ok_is_finite_and_as_healthy_as_the_text_beside_it(reading: Check, value: float, state: str) -> None:
+def test_ok_is_finite_and_as_healthy_as_the_text_beside_it(reading: ProbeReading, value: float, state: str) -> None:
     [row] = rows_of_readings({reading: value}.get)
     assert row.state == state
 

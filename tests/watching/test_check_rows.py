@@ -12,7 +12,7 @@ from safelight import checks
 from safelight.diagnosis.run_history import name_of
 from safelight.model.estimate import ModelEstimate
 from safelight.model.memory import Memory
-from safelight.probes.forward_pass import Declared
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.watching.check_rows import Outputs, observe_outputs, rows_of, trace_memory
 from safelight.watching.trial_steps import Trial
 
@@ -33,7 +33,7 @@ class Times(nn.Module):
 
 def trial() -> Trial:
     call = lambda model, x, t, labels: model(x, t, labels)  # noqa: E731
-    return Trial(torch.zeros(4, 3), None, Declared(ALPHAS, "epsilon"), call, torch.Generator().manual_seed(0))
+    return Trial(torch.zeros(4, 3), None, ProcessSpec(ALPHAS, "epsilon"), call, torch.Generator().manual_seed(0))
 
 
 def test_outputs_by_timestep_are_those_of_the_model() -> None:

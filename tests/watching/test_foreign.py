@@ -9,7 +9,7 @@ from loops import Denoiser
 from torch import nn
 
 from safelight.errors import UsageError
-from safelight.monitors.modules import unwrapped
+from safelight.monitors.parameters import unwrapped
 from safelight.watching.foreign import bare_optimizer, ema_of, log_snr_of
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 import safelight
 from safelight.errors import UsageError
-from safelight.monitors.suite import FULL_PASS_EVERY
+from safelight.monitors.suite import FULL_READ_INTERVAL
 from safelight.probes.forward_pass import Call
 from safelight.record.reading import read_events, read_signal
 from safelight.watching.foreign import is_compiled
@@ -31,8 +31,8 @@ def attach(path: Path, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("how", [{}, {"accumulate": 3}, {"fused": True}])
 def test_weights_with_and_without_watch_are_the_same_bytes(tmp_path: Path, how: dict[str, Any]) -> None:
-    _, alone = plain_loop(FULL_PASS_EVERY + 2, **how)
-    _, watched = plain_loop(FULL_PASS_EVERY + 2, attach(tmp_path / "run"), **how)
+    _, alone = plain_loop(FULL_READ_INTERVAL + 2, **how)
+    _, watched = plain_loop(FULL_READ_INTERVAL + 2, attach(tmp_path / "run"), **how)
     assert [p.numpy().tobytes() for p in alone] == [p.numpy().tobytes() for p in watched]
 
 
@@ -49,14 +49,14 @@ def test_a_watch_that_touched_something_would_be_found_out(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_everything_is_in_the_record(tmp_path: Path, accumulate: int) -> None:
-    plain_loop(FULL_PASS_EVERY + 1, attach(tmp_path / "run"), accumulate=accumulate)
+    plain_loop(FULL_READ_INTERVAL + 1, attach(tmp_path / "run"), accumulate=accumulate)
     path = tmp_path / "run" / "record.sqlite"
     for name in ("loss/mean", "loss/whitened", "gradient/norm", "gradient/part/body", "optimizer/lr"):
         readings = read_signal(path, name)
-        assert [step for step, _ in readings] == list(range(FULL_PASS_EVERY + 1)), name
+        assert [step for step, _ in readings] == list(range(FULL_READ_INTERVAL + 1)), name
         assert all(math.isfinite(value) for _, value in readings), name
     for name in ("update/ratio/out", "weight/norm/time", "gradient/zero/time", "ema/distance"):
-        assert [step for step, _ in read_signal(path, name)] == [0, FULL_PASS_EVERY], name
+        assert [step for step, _ in read_signal(path, name)] == [0, FULL_READ_INTERVAL], name
     assert len(read_signal(path, "loss/level/03")) == 1
     zero = dict(read_signal(path, "gradient/zero/time"))[0]
     assert 0.3 < zero < 1, "most rows of the embedding were not drawn"

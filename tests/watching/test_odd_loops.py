@@ -21,7 +21,7 @@ from torch import nn
 
 import safelight
 from safelight.errors import UsageError
-from safelight.monitors.suite import FULL_PASS_EVERY
+from safelight.monitors.suite import FULL_READ_INTERVAL
 from safelight.record.reading import read_signal
 
 
@@ -73,10 +73,10 @@ class Sparse(nn.Module):
     "model", [Denoiser().bfloat16(), Sparse(), Denoiser().double()], ids=["bf16", "sparse", "fp64"]
 )
 def test_odd_weights_are_watched_like_others(tmp_path: Path, model: nn.Module) -> None:
-    assert run(tmp_path / "run", model, steps=FULL_PASS_EVERY + 1) == []
+    assert run(tmp_path / "run", model, steps=FULL_READ_INTERVAL + 1) == []
     for name in ("loss/mean", "gradient/norm", "gradient/part/time"):
         values = readings(tmp_path / "run", name)
-        assert len(values) == FULL_PASS_EVERY + 1, name
+        assert len(values) == FULL_READ_INTERVAL + 1, name
         assert all(math.isfinite(value) for value in values), name
     assert len(readings(tmp_path / "run", "update/ratio/out")) == 2
     if isinstance(model, Sparse):
@@ -89,7 +89,7 @@ def test_the_loss_is_what_the_loop_says_it_is(tmp_path: Path) -> None:
     def weighted(loss: Any, pred: Any, target: Any, t: Any) -> dict[str, Any]:
         return {"loss": 7 * loss, "t": t, "pred": pred, "target": target}
 
-    told = run(tmp_path / "run", Denoiser(), schedule=ALPHAS, steps=FULL_PASS_EVERY, loss_of=weighted)
+    told = run(tmp_path / "run", Denoiser(), schedule=ALPHAS, steps=FULL_READ_INTERVAL, loss_of=weighted)
     assert told == []
     mean, levels = readings(tmp_path / "run", "loss/mean"), readings(tmp_path / "run", "loss/level/07")
     assert mean[0] > 5

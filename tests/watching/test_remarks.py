@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from safelight.watching.remarks import Remarks
+from safelight.watching.remarks import WarnOnce
 
 
 def test_every_sentence_is_said_once() -> None:
     said: list[str] = []
-    remarks = Remarks(said.append)
+    remarks = WarnOnce(said.append)
     for text in ("One.", "Two.", "One."):
         remarks.once(text)
     assert said == ["Safelight's watch: One.", "Safelight's watch: Two."]

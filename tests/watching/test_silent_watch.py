@@ -10,9 +10,9 @@ from torch.distributed import HashStore
 from torch.optim import SGD
 
 from safelight.watching.loop import Watch
-from safelight.watching.ranks.line import Place, RankChannel
-from safelight.watching.ranks.member import Member
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.ranks.member import RankWorker
+from safelight.watching.ranks.rank_channel import RankChannel, RankInfo
+from safelight.watching.silent_watch import NullWatch
 
 
 def public(kind: type) -> set[str]:
@@ -21,13 +21,13 @@ def public(kind: type) -> set[str]:
 
 
 def test_it_has_every_public_name_of_a_watch() -> None:
-    assert public(SilentWatch) == public(Watch)
+    assert public(NullWatch) == public(Watch)
 
 
 @pytest.mark.parametrize("name", sorted(public(Watch) - {"close", "step", "image", "log", "report"}))
 def test_its_values_are_of_the_same_kind(name: str) -> None:
     declared = getattr(Watch, name).fget.__annotations__["return"].split("[")[0]
-    value = getattr(SilentWatch(), name)
+    value = getattr(NullWatch(), name)
     kinds = {
         "int": int, "str": str, "list": tuple, "Mapping": dict, "Progress": object, "Diagnosis": object,
         "int | None": type(None),
@@ -36,18 +36,18 @@ def test_its_values_are_of_the_same_kind(name: str) -> None:
 
 
 def test_its_verdict_and_diagnosis_can_be_printed() -> None:
-    watch = SilentWatch()
+    watch = NullWatch()
     assert "the first one is" in watch.verdict
     assert watch.diagnosis.findings == []
     assert watch.diagnosis.to_json()["findings"] == []
-    assert isinstance(pickle.loads(pickle.dumps(watch)), SilentWatch)
+    assert isinstance(pickle.loads(pickle.dumps(watch)), NullWatch)
 
 
 def test_the_other_processes_count_their_updates() -> None:
     """`if watch.updates % 100 == 0: dist.barrier()` has to be the same on each."""
     model = Small()
     optimizer = SGD(model.parameters(), 0.1)
-    member = Member(RankChannel(Place(HashStore(), 1, 2), "it"), optimizer)
+    member = RankWorker(RankChannel(RankInfo(HashStore(), 1, 2), "it"), optimizer)
     for _ in range(3):
         optimizer.step()
         member.step()

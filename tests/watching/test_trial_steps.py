@@ -10,7 +10,7 @@ from safelight import checks
 from safelight.config.tree import Prediction
 from safelight.diagnosis.run_history import name_of
 from safelight.errors import UsageError
-from safelight.probes.forward_pass import Declared
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.watching.trial_steps import STEPS, Trial, take_trial_steps
 
 ALPHAS = torch.linspace(0.99, 0.01, 100).double()
@@ -28,7 +28,7 @@ class Network(nn.Module):
 def trial(prediction: Prediction = "epsilon", alphas: Tensor | None = ALPHAS) -> Trial:
     images = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)).clamp(-1, 1)
     call = lambda model, x, t, labels: model(x, t, labels)  # noqa: E731
-    return Trial(images, None, Declared(alphas, prediction), call, torch.Generator().manual_seed(0))
+    return Trial(images, None, ProcessSpec(alphas, prediction), call, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("prediction", ["epsilon", "sample", "v_prediction"])

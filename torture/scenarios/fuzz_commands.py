@@ -9,7 +9,7 @@ from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
-from safelight.cli import VERBS
+from safelight.cli import COMMANDS
 from torture.command_line import TINY, Refusal, answer, stand_still, train_tiny
 from torture.fuzz_child import Reader, watch
 from torture.scenario import Scenario, Trial
@@ -28,7 +28,7 @@ WORDS = ("a\0b", "script.py", "-m", "--check",
          "new/out", "cpu", "cuda", "cuda:99", "mps", "meta", "fp16", "bf16", "ddim", "euler", "lite0", "inception",
          "loss/mean", "LOS001", "nan", "get")  # fmt: skip
 SMALL = ["--no-time", *(f"--set={key}={value}" for key, value in TINY.items())]
-COMMANDS = list(VERBS)
+COMMANDS = list(COMMANDS)
 KEYS = (
     "train.steps",
     "data.image_size",
@@ -61,7 +61,7 @@ def make(draw: random.Random, flags: dict[str, list[str]]) -> list[str]:
 
 
 def kind_of(arguments: list[str]) -> str:
-    return f"of {arguments[0]}" if arguments[0] in VERBS else "of no command"
+    return f"of {arguments[0]}" if arguments[0] in COMMANDS else "of no command"
 
 
 def flags_of(verb: str) -> list[str]:
@@ -92,7 +92,7 @@ def open_reader(trial: Trial) -> Reader:
         raise Refusal("Nothing is trained in a trial.")
 
     safelight.start.train, safelight.start.resume = train, resume  # type: ignore[assignment]
-    return Reader(functools.partial(make, flags={verb: flags_of(verb) for verb in VERBS}), answer, kind=kind_of)
+    return Reader(functools.partial(make, flags={verb: flags_of(verb) for verb in COMMANDS}), answer, kind=kind_of)
 
 
 FUZZ_COMMANDS = Scenario(

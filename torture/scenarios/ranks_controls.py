@@ -72,7 +72,7 @@ def add_by_ddp() -> None:
 def keep_no_watch() -> None:
     """The others are waited for as long as the library waits."""
     Heartbeat._check_others = lambda self: None
-    group.GLANCE = group.LONGEST_WAIT
+    group.POLL_INTERVAL = group.LONGEST_WAIT
 
 
 def save_in_place() -> None:

@@ -43,7 +43,7 @@ def _read_place(words: list[str]) -> Path:
     return Path(words[0])
 
 
-Place = Annotated[
+PathArgument = Annotated[
     Path,
     PrimitiveConstructorSpec(
         nargs=1,
@@ -53,17 +53,17 @@ Place = Annotated[
         str_from_instance=lambda path: [str(path)],
     ),
 ]
-File = Annotated[Place | None, _flag("FILE")]
-Folder = Annotated[Place | None, _flag("DIR")]
+File = Annotated[PathArgument | None, _flag("FILE")]
+Folder = Annotated[PathArgument | None, _flag("DIR")]
 Flag = Annotated[bool, FlagCreatePairsOff]
 Settings = Annotated[tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")]
 Source = Annotated[str | None, Positional, _flag("[DATA]")]
 
 # The same flag with the same help in several commands.
-RunPath = Annotated[Place, Positional, arg(metavar="RUN", help="The run folder.")]
+RunPath = Annotated[PathArgument, Positional, arg(metavar="RUN", help="The run folder.")]
 Json = Annotated[bool, arg(help="Print JSON instead of a page.")]
 Preset = Annotated[str | None, _flag("NAME", "digits, tiny, small or base.")]
-ConfigFile = Annotated[Place | None, _flag("FILE", "YAML file of settings, over the preset.")]
+ConfigFile = Annotated[PathArgument | None, _flag("FILE", "YAML file of settings, over the preset.")]
 Steps = Annotated[str | None, _flag("N", "Optimizer steps of the whole run.")]
 Epochs = Annotated[str | None, _flag("N", "Length in passes over the images, in place of --steps.")]
 BatchSize = Annotated[str | None, _flag("N", "Images per optimizer step.")]

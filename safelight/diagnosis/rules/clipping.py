@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from safelight import checks
 from safelight.diagnosis.definitions import FAR_OUT
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, error_rule, first_of, on_episode, warning_rule
+from safelight.diagnosis.rule import AtLeast, Detection, error_rule, first_of, on_episode, warning_rule
 from safelight.diagnosis.rules.curve.jumps import has_usual_images
 from safelight.diagnosis.rules.learning import CAUSES_OF_DAMAGE
 from safelight.diagnosis.run_history import Episode, HealthyRanges, RunHistory, episode_of, running_median
@@ -239,7 +239,7 @@ RULES = (
         similar="Images that change once and for all are data.shifted.",
         limits="Outliers among many in a large batch.",
         fix="clipping.kind adaptive; check the images of that step.",
-        needs=((Several(checks.BATCH_ABS_MAX, USUAL_STEPS + 1), Several(GRADIENT_NORM, USUAL_STEPS + 1)),),
+        needs=((AtLeast(checks.BATCH_ABS_MAX, USUAL_STEPS + 1), AtLeast(GRADIENT_NORM, USUAL_STEPS + 1)),),
         detect=outlier_batches,
         logs=LogNeed("every step"),
         explained_by="lr.jump lr.too-high data.shifted data.nonfinite optimizer.no-zero loss.weighting",
@@ -254,7 +254,7 @@ RULES = (
         limits="In watched loops the norm is taken after their own clipping, so that only what that leaves is seen.",
         fix="Clip gradients by their norm (1.0 is usual), lower optimizer.lr, average the loss over batch and pixels "
         "instead of adding it up, and look at the part that is named.",
-        needs=(Several(GRADIENT_NORM, 2 * CALM), LOSS),
+        needs=(AtLeast(GRADIENT_NORM, 2 * CALM), LOSS),
         detect=large_norms,
         logs=LogNeed(),
         explained_by=f"{CAUSES_OF_DAMAGE} data.",

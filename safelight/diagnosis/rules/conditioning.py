@@ -8,9 +8,9 @@ from safelight import checks
 from safelight.diagnosis.budget import RATE, bound
 from safelight.diagnosis.finding import Fix
 from safelight.diagnosis.rule import (
+    AtLeast,
+    CountAtLeast,
     Detection,
-    Reaching,
-    Several,
     error_rule,
     first_of,
     on_episode,
@@ -263,7 +263,7 @@ RULES = (
         similar="An embedding without such a row is not meant for guidance.",
         limits="Where row 0 is the unused one, labels may be counted from 1: that is a remark.",
         fix="Replace a tenth of the labels by the null label while training.",
-        needs=(*SHOWN[:-1], Reaching(checks.STREAM_LABELS_DRAWN, MIN_DRAWS, "samples with labels")),
+        needs=(*SHOWN[:-1], CountAtLeast(checks.STREAM_LABELS_DRAWN, MIN_DRAWS, "samples with labels")),
         detect=never_dropped,
         explained_by="conditioning.one-class data.not-shuffled",
     ),
@@ -277,7 +277,7 @@ RULES = (
         fix="Drop a tenth of the labels, not all of them: check the comparison with the drop rate.",
         limits="Text, observations and the like: only where they are zeros (a warning), or the same for all samples (a "
         "remark, and a warning where labels are passed that differ).",
-        needs=((*ANY_SHOWN, Several(checks.CONDITIONS_EMPTY, BATCHES), Several(checks.CONDITIONS_CONSTANT, BATCHES)),),
+        needs=((*ANY_SHOWN, AtLeast(checks.CONDITIONS_EMPTY, BATCHES), AtLeast(checks.CONDITIONS_CONSTANT, BATCHES)),),
         detect=first_of(always_dropped, conditions_empty, conditions_constant),
     ),
     error_rule(
@@ -289,7 +289,7 @@ RULES = (
         similar="Images in the order of their classes show another one sooner or later.",
         limits="Very large classes in order.",
         fix="Check the sampler's weights and the shuffling.",
-        needs=(*SHOWN[:-1], Reaching(checks.STREAM_LABELS_DRAWN, MANY_DRAWS, "samples with labels")),
+        needs=(*SHOWN[:-1], CountAtLeast(checks.STREAM_LABELS_DRAWN, MANY_DRAWS, "samples with labels")),
         detect=on_latest(
             {checks.STREAM_SHOWN_KINDS: KINDS},
             _is_one_class,
@@ -313,9 +313,9 @@ RULES = (
         needs=(
             (
                 checks.ROWS_LABELS_MOVED,
-                Several(checks.LABELS_GAIN, 2, LATE_STEP),
-                Several(checks.LABELS_EXPLAIN, ALIKE + 2),
-                Several(checks.CONDITIONS_GAIN, 2, LATE_STEP),
+                AtLeast(checks.LABELS_GAIN, 2, LATE_STEP),
+                AtLeast(checks.LABELS_EXPLAIN, ALIKE + 2),
+                AtLeast(checks.CONDITIONS_GAIN, 2, LATE_STEP),
             ),
         ),
         detect=first_of(moved, faded, unhelpful, conditions_unhelpful),

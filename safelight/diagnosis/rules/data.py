@@ -8,8 +8,8 @@ from safelight import checks
 from safelight.diagnosis.budget import bound
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import (
+    AtLeast,
     Detection,
-    Several,
     error_rule,
     first_of,
     on_count,
@@ -257,7 +257,7 @@ RULES = (
             (
                 checks.STREAM_LABELS_PAIRS,
                 checks.STREAM_AGAIN["images"],
-                *(Several(each, MIN_BATCHES) for each in MOMENTS),
+                *(AtLeast(each, MIN_BATCHES) for each in MOMENTS),
             ),
         ),
         detect=not_shuffled,
@@ -272,7 +272,7 @@ RULES = (
         similar="A loss that jumps while the images stay the same has another cause.",
         limits="Different images with the same brightness and contrast.",
         fix="Check what changed in the loading of the data at that step.",
-        needs=(tuple(Several(each, BEFORE + AFTER) for each in MOMENTS),),
+        needs=(tuple(AtLeast(each, BEFORE + AFTER) for each in MOMENTS),),
         detect=shifted,
         explained_by="data.same-batch data.not-shuffled data.nonfinite conditioning.one-class",
     ),

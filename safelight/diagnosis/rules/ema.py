@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.config.check import WARNED_INITIAL_SHARE, initial_share
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, Several, error_rule, first_of, on_episode, warning_rule
+from safelight.diagnosis.rule import CONFIG, AtLeast, Detection, error_rule, first_of, on_episode, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, episode_of
 from safelight.vocabulary import EMA_DECAY, EMA_GAIN, FIXED_SET_LOSS_EMA, FIXED_SET_LOSS_RAW, REFUSED
 
@@ -245,7 +245,7 @@ RULES = (
         limits="A decay that is slightly too long for the speed of the training. In a loop that is not ours it is a "
         "remark until the loop passes steps=, or samples of the EMA are drawn.",
         fix="ema.kind power, or ema.warmup true, or a smaller ema.decay.",
-        needs=((CONFIG, Several(checks.EMA_DECAY, LOOKS)),),
+        needs=((CONFIG, AtLeast(checks.EMA_DECAY, LOOKS)),),
         detect=too_long,
         explained_by="ema.frozen ema.low-precision ema.not-an-average ema.unrelated",
     ),
@@ -259,7 +259,7 @@ RULES = (
         limits="An EMA that is updated at few steps only. In a script that is only run, an EMA is known by the name of "
         "its variable or class: a remark, a warning where it is called as for samples.",
         fix="Update the EMA after every step of the optimizer, with the same model.",
-        needs=((Several(checks.EMA_SAME, LOOKS), Several(checks.EMA_MOVED, 2), checks.EMA_STILL),),
+        needs=((AtLeast(checks.EMA_SAME, LOOKS), AtLeast(checks.EMA_MOVED, 2), checks.EMA_STILL),),
         detect=first_of(
             on_episode(
                 frozen,
@@ -280,7 +280,7 @@ RULES = (
         why="It stands still, or moves in jumps.",
         similar="In fp32 even an EMA of 0.9999 moves.",
         fix="Keep the EMA in fp32, whatever the precision of the model.",
-        needs=(Several(checks.EMA_COARSE, LOOKS),),
+        needs=(AtLeast(checks.EMA_COARSE, LOOKS),),
         detect=on_episode(
             lambda run: run.episode(checks.EMA_COARSE, lambda numbers: numbers == 1, LOOKS),
             "The EMA is kept in 16 bits: steps smaller than their rounding are lost, and it stands still or moves in "
@@ -338,7 +338,7 @@ RULES = (
         similar="A long EMA lags behind the weights, from which it began. One that stands still is ema.frozen.",
         limits="Networks of few weights; an EMA that is loaded after the watch began.",
         fix="After a resume, load the EMA from the checkpoint as well; at the start, copy the weights into it.",
-        needs=(Several(checks.EMA_COSINE, LOOKS),),
+        needs=(AtLeast(checks.EMA_COSINE, LOOKS),),
         detect=unrelated,
     ),
     warning_rule(
@@ -370,7 +370,7 @@ RULES = (
         similar="EMA001 knows it from the settings, before the run. In the first half of a run every EMA lags.",
         limits="Loops whose planned length is not known.",
         fix="A shorter EMA: a smaller ema.width or ema.decay; or train longer at the low rate.",
-        needs=(Several(EMA_GAIN, 2), FIXED_SET_LOSS_RAW, FIXED_SET_LOSS_EMA),
+        needs=(AtLeast(EMA_GAIN, 2), FIXED_SET_LOSS_RAW, FIXED_SET_LOSS_EMA),
         detect=worse_than_raw,
         explained_by="ema. loss. lr. optimizer. precision.",
     ),

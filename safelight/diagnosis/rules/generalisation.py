@@ -9,7 +9,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.budget import RATE, allowed, bound
 from safelight.diagnosis.finding import Evidence
-from safelight.diagnosis.rule import Detection, Several, on_latest, warning_rule
+from safelight.diagnosis.rule import AtLeast, Detection, on_latest, warning_rule
 from safelight.diagnosis.run_history import RunHistory, episode_of, running_median
 from safelight.vocabulary import (
     COPIES,
@@ -209,7 +209,7 @@ RULES = (
         limits="Large sets: the denoiser knows 20,000 of their images. Models that are given labels, where no images "
         "are held out: the denoiser knows none.",
         fix="Stop earlier, use more images, flips and jitter, dropout, or a smaller network.",
-        needs=(Several(SKILL_FLOOR, LOOKS), (SKILL_EMA, SKILL_RAW)),
+        needs=(AtLeast(SKILL_FLOOR, LOOKS), (SKILL_EMA, SKILL_RAW)),
         detect=memorised,
         explained_by="generalisation.overfitting generalisation.held-out data.duplicates data.same-batch",
     ),

@@ -8,7 +8,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import CONFIG, Detection, Several, error_rule, warning_rule
+from safelight.diagnosis.rule import CONFIG, AtLeast, Detection, error_rule, warning_rule
 from safelight.diagnosis.run_history import RunHistory, running_median, stays_at_first
 from safelight.diagnosis.vanishing import CURE, VANISHED_RATIO, or_vanishes, weakest_part
 from safelight.vocabulary import (
@@ -327,7 +327,7 @@ RULES = (
         similar="In a divergence the loss is far above that of a model which predicts 0.",
         limits="Runs that had learnt less than half of a linear filter.",
         fix="Return to the best checkpoint, and lower optimizer.lr.",
-        needs=(Several(SKILL_RAW, LOOKS),),
+        needs=(AtLeast(SKILL_RAW, LOOKS),),
         detect=ruined,
         explained_by=CAUSES_OF_DAMAGE,
         is_aftereffect=True,
@@ -342,7 +342,7 @@ RULES = (
         limits="Runs that learn a little, far too slowly; those that predict the noise. Loops that are not ours: "
         "before 60,000 images and 500 updates, and where the error is below 0.9 of that of predicting 0.",
         fix="Compare with a run of the same images and the preset's settings; check what differs.",
-        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_PER_STEP)),
+        needs=(AtLeast(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_PER_STEP)),
         detect=nothing_learnt,
         unable=too_early,
         explained_by=CAUSES_OF_DAMAGE,
@@ -358,7 +358,7 @@ RULES = (
         limits="Models that are nearly as good as a linear filter and draw bad samples: see the evaluation. Those that "
         "predict the noise.",
         fix=LONGER,
-        needs=(Several(SKILL_RAW, LOOKS),),
+        needs=(AtLeast(SKILL_RAW, LOOKS),),
         detect=or_vanishes(undertrained, LONGER),
         explained_by=f"{CAUSES_OF_DAMAGE} ema. generalisation.",
         is_aftereffect=True,
@@ -373,7 +373,7 @@ RULES = (
         limits="Optimizers that scale each gradient, such as Adam, may train such a network all the same. Loops that "
         "are not ours: as for loss.not-learning.",
         fix=CURE,
-        needs=(Several(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_PER_STEP), GRADIENT_PART, WEIGHT_NORM),
+        needs=(AtLeast(SKILL_RAW, LOOKS), (CONFIG, checks.STREAM_PER_STEP), GRADIENT_PART, WEIGHT_NORM),
         detect=vanishing,
         unable=too_early,
         explained_by="model.no-gradient model.dead model.zero-init model.frozen model.bounded scale. lr.too-high "
@@ -389,7 +389,7 @@ RULES = (
         limits="Networks that are a little too small; those that predict the noise. Loops that are not ours, of which "
         "it is not known how well such images can be learnt.",
         fix="Raise model.widths.",
-        needs=(Several(SKILL_RAW, LOOKS), CONFIG, UPDATE_RATIO),
+        needs=(AtLeast(SKILL_RAW, LOOKS), CONFIG, UPDATE_RATIO),
         detect=too_small,
         unable=too_early,
         explained_by=CAUSES_OF_DAMAGE,

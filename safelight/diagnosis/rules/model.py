@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
 from safelight.diagnosis.nonfinite import first_steps
-from safelight.diagnosis.rule import Detection, Several, error_rule, on_episode, on_latest, warning_rule
+from safelight.diagnosis.rule import AtLeast, Detection, error_rule, on_episode, on_latest, warning_rule
 from safelight.diagnosis.run_history import Episode, RunHistory, name_of
 from safelight.diagnosis.vanishing import or_vanishes
 from safelight.vocabulary import GRADIENT_NORM, GRADIENT_PART
@@ -146,7 +146,7 @@ RULES = (
         "exact zeros over a whole block.",
         limits="Single dead layers within a block that learns; a block whose inputs are constant.",
         fix=UNCONNECTED,
-        needs=(Several(GRADIENT_NORM, MIN_STEPS + 1), GRADIENT_PART),
+        needs=(AtLeast(GRADIENT_NORM, MIN_STEPS + 1), GRADIENT_PART),
         detect=or_vanishes(dead_parts, UNCONNECTED),
         explained_by="model.zero-init model.blind conditioning. loss. model.frozen model.dead optimizer. lr. "
         "precision. model.bounded",

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.definitions import STORM_STEPS, is_storm
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, error_rule, on_episode, warning_rule
+from safelight.diagnosis.rule import AtLeast, Detection, error_rule, on_episode, warning_rule
 from safelight.diagnosis.rules.clipping import USUAL_STEPS, first_spike
 from safelight.diagnosis.run_history import Episode, RunHistory
 from safelight.diagnosis.spacing import LogNeed
@@ -84,7 +84,7 @@ RULES = (
         limits="Gradients that vanish in fp16 instead of overflowing.",
         fix="Train in bf16, or in fp32 where the device has no bf16.",
         default_fix=Fix("", {"train.precision": "bf16"}, "safe"),
-        needs=(Several(REFUSED, STORM_STEPS),),
+        needs=(AtLeast(REFUSED, STORM_STEPS),),
         detect=scale_halving,
         logs=LogNeed("every step"),
     ),
@@ -135,7 +135,7 @@ RULES = (
         similar="A bad batch has a large error as well.",
         limits="Errors within a few times of the usual.",
         fix="With --heal the step is repeated. If it happens often, test the machine's memory.",
-        needs=(Several(GRADIENT_NORM, USUAL_STEPS + 1), LOSS),
+        needs=(AtLeast(GRADIENT_NORM, USUAL_STEPS + 1), LOSS),
         detect=transient,
         explained_by="lr.jump lr.too-high lr.no-warmup data. scale. optimizer. loss.weighting",
     ),

@@ -142,7 +142,7 @@ def on_kind(kind: Kind, *signals: tuple[Signal, str], ruled_out: str) -> Detecto
     return on_evaluations(lambda each: each.quality.kind == kind and not each.is_undertrained, describe)
 
 
-def on_appearance(kind: Kind, check: checks.Check, name: str) -> Detector:
+def on_appearance(kind: Kind, check: checks.ProbeReading, name: str) -> Detector:
     """Detects pictures of one kind from a network that has learnt enough. `name`: of the check among the facts."""
 
     def describe(run: RunHistory, found: Sequence[Evaluation], episode: Episode) -> Detection:

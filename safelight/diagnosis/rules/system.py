@@ -6,7 +6,7 @@ import numpy as np
 
 from safelight import checks
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Detector, Several, error_rule, on_latest, warning_rule
+from safelight.diagnosis.rule import AtLeast, Detection, Detector, error_rule, on_latest, warning_rule
 from safelight.diagnosis.run_history import RunHistory, episode_of
 from safelight.vocabulary import (
     DATA_APART,
@@ -219,7 +219,7 @@ RULES = (
         "spent waiting for images.",
         limits="GPUs: the time of the host is measured, which does not wait for them.",
         fix="Check that machine: other programs, heat, a slower disk or device. Remove or replace it.",
-        needs=(Several(SLOWEST, LOOKS), WAITING),
+        needs=(AtLeast(SLOWEST, LOOKS), WAITING),
         detect=straggler,
     ),
     error_rule(
@@ -281,7 +281,7 @@ RULES = (
         limits="In a user's loop it is a remark below 60 %: other work between steps counts as waiting.",
         fix="Let threads prepare batches ahead, or put the cache on a faster disk (data.cache).",
         default_fix=Fix("", {"data.workers": 4}, "safe"),
-        needs=(Several(DATA_WAIT, WINDOWS + 1),),
+        needs=(AtLeast(DATA_WAIT, WINDOWS + 1),),
         detect=starved_loader,
     ),
     warning_rule(

@@ -98,7 +98,9 @@ def other_noise(run: RunHistory) -> Detection | None:
     )
 
 
-def _is_noise(run: RunHistory, share: checks.Check, kurtosis: checks.Check, neighbours: checks.Check) -> bool:
+def _is_noise(
+    run: RunHistory, share: checks.ProbeReading, kurtosis: checks.ProbeReading, neighbours: checks.ProbeReading
+) -> bool:
     is_normal = NOISE[0] < run.latest(kurtosis) < NOISE[1]
     return run.latest(share, 0.0) > ANOTHER and is_normal and abs(run.latest(neighbours)) < WHITE
 

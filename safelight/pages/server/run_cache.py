@@ -16,7 +16,7 @@ from safelight.pages.data.overview import open_run_history
 from safelight.pages.data.run_state import read_status
 from safelight.pages.data.runs import FoundRun, find_runs
 
-LOOK_SECONDS, KEPT_SECONDS = 2.0, 1.0
+SCAN_INTERVAL, CACHE_SECONDS = 2.0, 1.0
 NEW_SECONDS = 0.1  # after a search, in which an unknown run is not searched for again: anybody may request any id
 MAX_BYTES, MAX_ALBUMS, MAX_DIAGNOSED = 64 << 20, 32, 1000
 
@@ -30,12 +30,12 @@ class RunCache:
         self._roots = tuple(roots)
         self._lock = threading.Lock()
         self._runs: dict[str, FoundRun] = {}
-        self._looked = -LOOK_SECONDS
+        self._looked = -SCAN_INTERVAL
         self._answers: OrderedDict[str, tuple[Signature, float, bytes]] = OrderedDict()
         self._bytes = 0
         self._pictures: dict[str, dict[str, FoundPicture]] = {}  # of each run, by id
 
-    def runs(self, patience: float = LOOK_SECONDS) -> list[FoundRun]:
+    def runs(self, patience: float = SCAN_INTERVAL) -> list[FoundRun]:
         """As they were found at most so many seconds ago."""
         with self._lock:
             if time.monotonic() - self._looked >= patience:
@@ -71,7 +71,7 @@ class RunCache:
         now, current = time.monotonic(), signature(run)
         with self._lock:
             kept = self._answers.get(key)
-            if kept is not None and kept[0] == current and (lasting or now - kept[1] < KEPT_SECONDS):
+            if kept is not None and kept[0] == current and (lasting or now - kept[1] < CACHE_SECONDS):
                 self._answers.move_to_end(key)
                 return kept[2]
         made = make()

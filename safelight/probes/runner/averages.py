@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.pieces import local_of
+from safelight.monitors.shards import local_of
 from safelight.probes.runner.guard import ProbeGuard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.update import compare_with_weights, measure_ema
 
 
-class AverageProbe:
+class EmaProbe:
     """Holds copies of the averages between two looks."""
 
     def __init__(self, subject: InspectedLoop, named: Sequence[tuple[str, nn.Parameter]], guard: ProbeGuard) -> None:

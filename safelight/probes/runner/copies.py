@@ -8,9 +8,9 @@ from torch import Tensor
 
 from safelight import checks
 from safelight.model.memory import available_memory
-from safelight.monitors.modules import trainable_parameters
+from safelight.monitors.parameters import trainable_parameters
 from safelight.probes.conditions import exchange_conditions
-from safelight.probes.forward_pass import NARROW_TIME_RANGE, STEP, Declared, ForwardPass, Repeats
+from safelight.probes.forward_pass import NARROW_TIME_RANGE, STEP, ForwardPass, ProcessSpec, Repeats
 from safelight.probes.network import measure_network
 from safelight.probes.replay import measure_labels, measure_responses, replay_gradient, search_line
 from safelight.probes.runner.guard import ProbeGuard
@@ -22,7 +22,7 @@ COPY_COST = 0.4  # of a step: copies of weights and optimizer, and an update of 
 SMALL = 64_000_000  # bytes of weights that there is always room to copy
 
 
-class CopyProbe:
+class ReplayProbe:
     """Waits for the device."""
 
     def __init__(self, subject: InspectedLoop, guard: ProbeGuard) -> None:
@@ -65,7 +65,7 @@ class CopyProbe:
         return COPY_COST + self._repeats.passes / (STEP * max(1, sum(map(_count, passes))))
 
     def measure_network(
-        self, micro_batch: ForwardPass, declared: Declared, old: Mapping[str, Tensor]
+        self, micro_batch: ForwardPass, declared: ProcessSpec, old: Mapping[str, Tensor]
     ) -> dict[str, float]:
         """`old`: the weights before the update, where they are known."""
         given = self._subject.model, micro_batch, declared.timesteps, old
@@ -80,7 +80,7 @@ def _count(passed: ForwardPass) -> int:
     return len(passed.input) if passed.input is not None and passed.input.dim() else passed.loss.numel()
 
 
-def _tells_little(micro_batch: ForwardPass, declared: Declared) -> bool:
+def _tells_little(micro_batch: ForwardPass, declared: ProcessSpec) -> bool:
     """Whether times are t in [0, 1], σ or log σ, which hardly differ: networks learn from them all the same. Not where
     the loop has times up to 1,000 and tells the network a fraction."""
     told = None if micro_batch.call is None else micro_batch.call.t

@@ -8,7 +8,7 @@ from typing import Any
 
 from safelight.monitors.reading_buffer import PendingReading
 
-ALL = "probes"
+ALL_PROBES = "probes"
 
 
 class ProbeGuard:
@@ -20,7 +20,7 @@ class ProbeGuard:
 
     @property
     def is_off(self) -> bool:
-        return ALL in self.broken
+        return ALL_PROBES in self.broken
 
     def run(self, act: Callable[..., list[PendingReading] | None], *given: Any) -> list[PendingReading]:
         """An error of what calls the probes switches them off, and nothing else."""
@@ -28,8 +28,8 @@ class ProbeGuard:
             try:
                 return act(*given) or []
             except Exception as error:
-                self.broken[ALL] = f"{type(error).__name__}: {error}"
-                self.say(f"Safelight's probes stopped ({self.broken[ALL]}); everything else continues.")
+                self.broken[ALL_PROBES] = f"{type(error).__name__}: {error}"
+                self.say(f"Safelight's probes stopped ({self.broken[ALL_PROBES]}); everything else continues.")
         return []
 
     def measure(self, name: str, probe: Callable[..., Mapping[str, float]], *given: Any) -> dict[str, float]:

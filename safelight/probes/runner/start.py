@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from safelight import checks
-from safelight.monitors.modules import MAX_NAMES_IN_EVENT, trainable_parameters
+from safelight.monitors.parameters import MAX_NAMES_IN_EVENT, trainable_parameters
 from safelight.probes.dataset import measure_images, most_images, take_images
-from safelight.probes.forward_pass import Declared
+from safelight.probes.forward_pass import ProcessSpec
 from safelight.probes.runner.guard import ProbeGuard
 from safelight.probes.runner.inspected_loop import InspectedLoop
 from safelight.probes.sampler import accepts, measure_sampler
@@ -32,7 +32,7 @@ class StartProbe:
         self._sampled: tuple[tuple[int, ...], float] | None = None  # shape and reach of what a sampler returns
         self._taken: np.ndarray | None = None  # images of a dataset that is slow to read, for whom else they serve
 
-    def measure(self, declared: Declared, from_step: int) -> dict[str, float]:
+    def measure(self, declared: ProcessSpec, from_step: int) -> dict[str, float]:
         """All that is known before the first step. `from_step`: updates that were made before."""
         subject, measure = self._subject, self._guard.measure
         readings: dict[str, float] = {}
@@ -50,14 +50,14 @@ class StartProbe:
             readings[checks.BATCH_SPACE] = float(checks.SPACES.index(subject.space))
         return readings | {checks.PRECISION_SCALED: float(subject.scaled)}
 
-    def measure_settled(self, declared: Declared) -> dict[str, float]:
+    def measure_settled(self, declared: ProcessSpec) -> dict[str, float]:
         """What was waiting for it to be known what the loop trains."""
         readings = _declared_target(declared)
         if self._sampled is not None and not self.has_sampled:
             readings |= self.measure_sampler(declared, *self._sampled)
         return readings
 
-    def _measure_data(self, declared: Declared) -> dict[str, float]:
+    def _measure_data(self, declared: ProcessSpec) -> dict[str, float]:
         """The images, and the sampler where they show what it has to return."""
         images = take_images(self._subject.data)
         if images is None:
@@ -68,7 +68,7 @@ class StartProbe:
             return readings
         return readings | self.measure_sampler(declared, tuple(images.shape[1:]), readings.get(checks.DATA_REACH, 1.0))
 
-    def measure_sampler(self, declared: Declared, shape: tuple[int, ...], reach: float) -> dict[str, float]:
+    def measure_sampler(self, declared: ProcessSpec, shape: tuple[int, ...], reach: float) -> dict[str, float]:
         """`reach`: of the images, from 0."""
         sampler = self._subject.sampler
         self._sampled = shape, reach
@@ -99,6 +99,6 @@ class StartProbe:
         return {kind: names[:MAX_NAMES_IN_EVENT] for kind, names in unmatched.items() if names}
 
 
-def _declared_target(declared: Declared) -> dict[str, float]:
+def _declared_target(declared: ProcessSpec) -> dict[str, float]:
     prediction = declared.prediction
     return {} if prediction is None else {checks.TARGET_DECLARED: float(checks.PREDICTIONS.index(prediction))}

@@ -18,7 +18,7 @@ from safelight.monitors.step_hooks import silence
 OnCall = Callable[[torch.optim.Optimizer], None]
 
 
-class Calls:
+class OptimizerStepCounts:
     """From the beginning of a script on, in the thread that trains."""
 
     def __init__(self, on_first: OnCall = lambda _: None) -> None:

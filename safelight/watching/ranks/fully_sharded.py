@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from safelight.monitors.pieces import living_of
+from safelight.monitors.shards import living_of
 
 GROUPS = "torch.distributed.fsdp._fully_shard._fsdp_param_group", "FSDPParamGroup"
 

@@ -8,15 +8,15 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.modules import REPLICATED, is_of, named_without_wrappers, unwrapped
+from safelight.monitors.parameters import REPLICATED, is_of, named_without_wrappers, unwrapped
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import bare_optimizer, ema_of
-from safelight.watching.ranks.calls import Calls
-from safelight.watching.ranks.first import First
-from safelight.watching.ranks.line import Place, RankChannel, next_name, place_here
-from safelight.watching.ranks.look import trained_by
-from safelight.watching.ranks.member import Member
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.ranks.calls import OptimizerStepCounts
+from safelight.watching.ranks.member import RankWorker
+from safelight.watching.ranks.rank_channel import RankChannel, RankInfo, next_name, place_here
+from safelight.watching.ranks.rank_monitor import trained_by
+from safelight.watching.ranks.rank_zero import RankZero
+from safelight.watching.silent_watch import NullWatch
 from safelight.words import first_line
 
 
@@ -24,8 +24,8 @@ def join_as_first(
     given: WatchArguments,
     named: Sequence[tuple[str, nn.Parameter]],
     say_once: Callable[[str], None],
-    calls: Calls | None,
-) -> First | None:
+    calls: OptimizerStepCounts | None,
+) -> RankZero | None:
     """None where the process is alone or the optimizer is not known."""
     place = place_here()
     if place is None or given.optimizer is None:
@@ -34,23 +34,23 @@ def join_as_first(
     try:
         line, made_before = _line(place, optimizer, calls)
         is_bound = any(_replicas(module) == place.size for module in given.model.modules())
-        return First(line, optimizer, named, say_once, made_before=made_before, is_bound=is_bound)
+        return RankZero(line, optimizer, named, say_once, made_before=made_before, is_bound=is_bound)
     except Exception as error:
         say_once(f"The other processes cannot be reached ({type(error).__name__}: {first_line(error)}).")
         return None
 
 
-def join_as_member(given: WatchArguments) -> SilentWatch:
+def join_as_member(given: WatchArguments) -> NullWatch:
     """Of a loop that calls `watch` on all processes."""
     place = place_here()
     if place is None or given.optimizer is None:
-        return SilentWatch()
+        return NullWatch()
     optimizer = bare_optimizer(given.optimizer)
     try:
         line, _ = _line(place, optimizer, None)
-        return Member(line, given.optimizer, read_ema=partial(_ema_in_order, given, optimizer))
+        return RankWorker(line, given.optimizer, read_ema=partial(_ema_in_order, given, optimizer))
     except Exception:  # the first process says that this one is silent
-        return SilentWatch()
+        return NullWatch()
 
 
 class Members:
@@ -58,8 +58,8 @@ class Members:
     which has but the calls in common with the others."""
 
     def __init__(self) -> None:
-        self._members: list[Member] = []
-        self.calls = Calls(self._join)
+        self._members: list[RankWorker] = []
+        self.calls = OptimizerStepCounts(self._join)
 
     def close(self) -> None:
         self.calls.close()
@@ -72,7 +72,7 @@ class Members:
             return
         try:
             line, made_before = _line(place, optimizer, self.calls)
-            self._members.append(Member(line, optimizer, made_before=made_before, is_told_of_steps=False))
+            self._members.append(RankWorker(line, optimizer, made_before=made_before, is_told_of_steps=False))
         except Exception:  # the first process says that this one is silent
             return
 
@@ -83,7 +83,7 @@ def _replicas(module: nn.Module) -> int:
 
 
 def _line(
-    place: Place, optimizer: torch.optim.Optimizer, calls: Calls | None
+    place: RankInfo, optimizer: torch.optim.Optimizer, calls: OptimizerStepCounts | None
 ) -> tuple[RankChannel, Callable[[], int] | None]:
     if calls is None:
         return RankChannel(place, next_name()), None

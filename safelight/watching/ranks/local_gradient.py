@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from safelight.capturing.patches import weakly
-from safelight.monitors.pieces import WHOLE
+from safelight.monitors.shards import WHOLE
 
 COMPARED = 64  # numbers of one parameter
 

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from safelight.monitors.gradients import GradientMonitor
-from safelight.monitors.modules import find_parts, norms_of
-from safelight.monitors.pieces import WHOLE, local_of
+from safelight.monitors.parameters import find_parts, norms_of
 from safelight.monitors.reading_buffer import DEVICE_WINDOW, PendingReading
-from safelight.monitors.suite import FULL_PASS_EVERY
+from safelight.monitors.shards import WHOLE, local_of
+from safelight.monitors.suite import FULL_READ_INTERVAL
 from safelight.monitors.updates import UpdateMonitor
 from safelight.watching.foreign import bare_optimizer
 from safelight.watching.hooks import OptimizerHooks
-from safelight.watching.ranks.line import RankChannel
-from safelight.watching.ranks.look import RankMonitor, layout_entry, trained_by
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.ranks.rank_channel import RankChannel
+from safelight.watching.ranks.rank_monitor import RankMonitor, layout_entry, trained_by
+from safelight.watching.silent_watch import NullWatch
 from safelight.words import first_line
 
 POST_SECONDS = 0.2  # between two posts where the numbers are on the host
@@ -33,7 +33,7 @@ MOST_KEPT = 4096  # entries, while nobody reads
 ReadEma = Callable[[], list[Tensor] | None]
 
 
-class Member(SilentWatch):
+class RankWorker(NullWatch):
     """What it measures is decided by the number of the update and never by a clock; a fault ends it, and the loop goes
     on."""
 
@@ -88,7 +88,7 @@ class Member(SilentWatch):
         self._look.close()
         self._entries.clear()
 
-    def __enter__(self) -> Member:
+    def __enter__(self) -> RankWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,7 +123,7 @@ class Member(SilentWatch):
 
     @property
     def _measures_parts(self) -> bool:
-        return self._is_sharded and self._calls % FULL_PASS_EVERY == 0
+        return self._is_sharded and self._calls % FULL_READ_INTERVAL == 0
 
     def _count_update(self, *_: object) -> None:
         self.updates += 1  # a loop may ask each process for it, also after a fault of ours
@@ -187,6 +187,6 @@ def _on_host(entry: dict[str, Any]) -> dict[str, np.ndarray]:
     return found
 
 
-def _close_at_exit(member: weakref.ref[Member]) -> None:
+def _close_at_exit(member: weakref.ref[RankWorker]) -> None:
     if (left := member()) is not None:
         left.close()

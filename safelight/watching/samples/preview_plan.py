@@ -7,7 +7,7 @@ import math
 from safelight.observing.stage_pictures import planned_steps
 
 
-class Plan:
+class PreviewSchedule:
     """Every N updates if that is set; else N times over a loop of known length, more often at its start; else at
     growing distances. A preview that was not drawn when it was due stays due."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from safelight.errors import SafelightError
-from safelight.monitors.modules import trainable_parameters, unwrapped
+from safelight.monitors.parameters import trainable_parameters, unwrapped
 from safelight.observing.stage_pictures import STAGES, compare_weights, draw_timelapse, save_stage
 from safelight.pictures.grid import grid, save_png, to_uint8
 from safelight.probes.dataset import take_images
@@ -19,7 +19,7 @@ from safelight.run import picture_path
 from safelight.watching.arguments import WatchArguments
 from safelight.watching.foreign import ema_of_trained, is_function
 from safelight.watching.samples.newest_readings import NewestReadings
-from safelight.watching.samples.preview_plan import Plan
+from safelight.watching.samples.preview_plan import PreviewSchedule
 from safelight.watching.samples.sample_grid import SampleGrid
 from safelight.watching.samples.sample_measures import COUNT, SampleMeasures
 from safelight.watching.samples.sampled_images import as_batch
@@ -50,7 +50,7 @@ class Previews:
         self._given, self._ema, self._every = given, given.ema, given.previews.sample_every
         self._folder, self._record, self._report_once = run.folder, run.record, report_once
         self._is_on = given.sampler is not None and self._every != 0
-        self._plan = Plan(step, run.steps, self._every, STAGES, FIRST_STAGE, STAGE_GROWTH)
+        self._plan = PreviewSchedule(step, run.steps, self._every, STAGES, FIRST_STAGE, STAGE_GROWTH)
         device = next(given.model.parameters()).device
         self._measures = SampleMeasures(given.data, given.previews, run, step, device, report_once, say)
         self.newest = NewestReadings()

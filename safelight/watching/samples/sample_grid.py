@@ -19,7 +19,7 @@ from safelight.errors import UsageError
 from safelight.generate import LARGEST_BATCH, evaluation_mode
 from safelight.keys import derive_seed
 from safelight.model.copies import copy_without_hooks
-from safelight.monitors.modules import trainable_parameters, unwrapped
+from safelight.monitors.parameters import trainable_parameters, unwrapped
 from safelight.observing.stage_pictures import COMPARED_IMAGES, Columns, draw_timelapse, save_stage
 from safelight.probes.random_state import kept_random_state
 from safelight.probes.sampler import accepts

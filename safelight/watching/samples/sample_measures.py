@@ -17,7 +17,7 @@ from safelight.observing.sample_check import SampleCheck
 from safelight.observing.sample_judge import FIRST_GUESS, USUAL_EVALUATIONS, Budget, SampleJudge
 from safelight.probes.dataset import SeenImages
 from safelight.watching.arguments import PreviewIntervals
-from safelight.watching.samples.preview_plan import Plan
+from safelight.watching.samples.preview_plan import PreviewSchedule
 from safelight.watching.samples.real_images import images_of, square
 from safelight.watching.watched_run import WatchedRun
 from safelight.yardstick.denoisers import AT_ONCE, ClosedFormDenoisers
@@ -47,7 +47,9 @@ class SampleMeasures:
         self._features: Features = often.features
         self._target = often.target_distance
         self._device, self._report, self._say = device, report, say
-        self._plan = Plan(step, run.steps, self._every, USUAL_EVALUATIONS, FIRST_EVALUATION, EVALUATION_GROWTH)
+        self._plan = PreviewSchedule(
+            step, run.steps, self._every, USUAL_EVALUATIONS, FIRST_EVALUATION, EVALUATION_GROWTH
+        )
         self._seen = SeenImages()
         self._images: Images | None = None
         self._has_no_images = False

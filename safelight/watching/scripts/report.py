@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from safelight import checks
-from safelight.checks import Check
+from safelight.checks import ProbeReading
 from safelight.diagnosis import Diagnosis, diagnose_run
 from safelight.diagnosis.coverage import Coverage
 from safelight.diagnosis.linting.checklist import ChecklistLine, checklist, grouped, to_json
@@ -210,7 +210,7 @@ def _found(diagnosis: Diagnosis) -> set[str]:
 
 
 def rows_from(history: RunHistory) -> list[Row]:
-    def first(reading: Check) -> float | None:
+    def first(reading: ProbeReading) -> float | None:
         """The first reading: of a loop only its batches are known, not the data as a whole."""
         numbers = history.numbers(reading)
         if not len(numbers) and reading in IN_BATCHES:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from safelight.cli import VERBS, main
+from safelight.cli import COMMANDS, main
 from safelight.cli.flags.completion import flags_of
 
 
@@ -35,7 +35,7 @@ def test_bash_completes_commands_and_their_flags(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_know_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = script(shell, capsys)
-    assert all(verb in code for verb in VERBS)
+    assert all(verb in code for verb in COMMANDS)
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=code, text=True, check=True)
 

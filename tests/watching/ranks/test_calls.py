@@ -7,7 +7,7 @@ import gc
 import torch
 from torch import nn
 
-from safelight.watching.ranks.calls import Calls
+from safelight.watching.ranks.calls import OptimizerStepCounts
 
 
 def optimizer(size: int = 1, kind: type = torch.optim.SGD) -> torch.optim.Optimizer:
@@ -16,7 +16,7 @@ def optimizer(size: int = 1, kind: type = torch.optim.SGD) -> torch.optim.Optimi
 
 def test_steps_are_counted_and_the_first_is_told_of() -> None:
     first: list[torch.optim.Optimizer] = []
-    calls, one, two = Calls(first.append), optimizer(), optimizer(2)
+    calls, one, two = OptimizerStepCounts(first.append), optimizer(), optimizer(2)
     for _ in range(3):
         one.step()
     two.step()
@@ -32,7 +32,7 @@ def test_names_are_those_of_every_process() -> None:
     """By what is trained and by the order, not by what an object is called."""
     names = []
     for _ in range(2):
-        calls, given = Calls(), [optimizer(), optimizer(), optimizer(2), optimizer(kind=torch.optim.Adam)]
+        calls, given = OptimizerStepCounts(), [optimizer(), optimizer(), optimizer(2), optimizer(kind=torch.optim.Adam)]
         for each in given:
             each.step()
         names.append([calls.name_of(each) for each in given])
@@ -42,7 +42,7 @@ def test_names_are_those_of_every_process() -> None:
 
 
 def test_no_optimizer_is_kept_alive() -> None:
-    calls, one = Calls(), optimizer()
+    calls, one = OptimizerStepCounts(), optimizer()
     one.step()
     del one
     gc.collect()

@@ -176,8 +176,8 @@ def test_the_same_data_on_all_processes_is_named(tmp_path: Path, seeds_differ: b
 def test_a_process_that_tells_nothing_keeps_nobody_waiting(
     tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safelight.watching.ranks.first.PATIENCE", 0.05)
-    monkeypatch.setattr("safelight.watching.ranks.first.LAST_WAIT", 0.2)
+    monkeypatch.setattr("safelight.watching.ranks.rank_zero.PATIENCE", 0.05)
+    monkeypatch.setattr("safelight.watching.ranks.rank_zero.LAST_WAIT", 0.2)
 
     def act(rank: int, size: int) -> None:
         plain = loop(WRAPPED["fsdp2"](Small()), rank, size, None)
@@ -189,7 +189,7 @@ def test_a_process_that_tells_nothing_keeps_nobody_waiting(
             def fail(*_: object) -> Tensor:
                 raise ArithmeticError("of ours")
 
-            monkeypatch.setattr("safelight.watching.ranks.look.RankMonitor.take", fail)
+            monkeypatch.setattr("safelight.watching.ranks.rank_monitor.RankMonitor.take", fail)
         watched = loop(WRAPPED["fsdp2"](Small()), rank, size, attach)
         note(tmp_path, str(rank), same=all(map(torch.equal, plain, watched)))
 

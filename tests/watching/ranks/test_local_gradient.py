@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from safelight.monitors.pieces import WHOLE
+from safelight.monitors.shards import WHOLE
 from safelight.watching.ranks.local_gradient import LocalGradient
 
 

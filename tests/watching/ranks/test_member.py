@@ -12,21 +12,23 @@ from joint_loops import Small
 from torch import nn
 from torch.distributed import HashStore
 
-from safelight.watching.ranks.line import Place, RankChannel
-from safelight.watching.ranks.member import Member
-from safelight.watching.silent_watch import SilentWatch
+from safelight.watching.ranks.member import RankWorker
+from safelight.watching.ranks.rank_channel import RankChannel, RankInfo
+from safelight.watching.silent_watch import NullWatch
 
 
-def pair(*, sharded: bool, monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[RankChannel, Member, nn.Module, Any]:
+def pair(
+    *, sharded: bool, monkeypatch: pytest.MonkeyPatch, **how: Any
+) -> tuple[RankChannel, RankWorker, nn.Module, Any]:
     if sharded:
-        monkeypatch.setattr("safelight.watching.ranks.look.pieces_of", lambda given: ["half"] * len(given))
+        monkeypatch.setattr("safelight.watching.ranks.rank_monitor.pieces_of", lambda given: ["half"] * len(given))
     store, model = HashStore(), Small()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    first, line = (RankChannel(Place(store, rank, 2), "it") for rank in (0, 1))
-    return first, Member(line, optimizer, **how), model, optimizer
+    first, line = (RankChannel(RankInfo(store, rank, 2), "it") for rank in (0, 1))
+    return first, RankWorker(line, optimizer, **how), model, optimizer
 
 
-def steps(model: nn.Module, optimizer: Any, member: Member | None, count: int = 3) -> None:
+def steps(model: nn.Module, optimizer: Any, member: RankWorker | None, count: int = 3) -> None:
     for _ in range(count):
         loss = model(torch.ones(2, 12), torch.zeros(2, dtype=torch.long)).square().mean()
         loss.backward()
@@ -49,7 +51,7 @@ def test_it_tells_of_every_update_where_it_holds_a_piece(sharded: bool, monkeypa
     assert "1/zeros" not in told
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
-    assert isinstance(member, SilentWatch)
+    assert isinstance(member, NullWatch)
 
 
 def test_without_steps_of_the_watch_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

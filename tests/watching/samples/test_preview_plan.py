@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from safelight.watching.samples.preview_plan import Plan
+from safelight.watching.samples.preview_plan import PreviewSchedule
 
 
-def drawn(plan: Plan, updates: int) -> list[int]:
+def drawn(plan: PreviewSchedule, updates: int) -> list[int]:
     found = []
     for update in range(1, updates + 1):
         if plan.is_due(update):
@@ -29,14 +29,14 @@ def drawn(plan: Plan, updates: int) -> list[int]:
     ],
 )
 def test_when_stages_are_due(step: int, steps: int | None, every: int | None, expected: list[int]) -> None:
-    assert [each for each in drawn(Plan(step, steps, every, 4, 16, 2.0), 100) if each > step] == expected
+    assert [each for each in drawn(PreviewSchedule(step, steps, every, 4, 16, 2.0), 100) if each > step] == expected
 
 
 def test_one_that_was_not_drawn_stays_due() -> None:
-    plan = Plan(0, None, 10, 4, 16, 2.0)
+    plan = PreviewSchedule(0, None, 10, 4, 16, 2.0)
     assert plan.is_due(10)
     assert plan.is_due(13)
     plan.passed(13)
     assert not plan.is_due(19)
     assert plan.is_due(20)
-    assert not Plan(0, None, 0, 4, 16, 2.0).is_due(10**9)
+    assert not PreviewSchedule(0, None, 0, 4, 16, 2.0).is_due(10**9)

@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, warning_rule
+from safelight.diagnosis.rule import AtLeast, Detection, warning_rule
 from safelight.diagnosis.rules.learning import CAUSES_OF_DAMAGE
 from safelight.diagnosis.rules.loss.divergence import diverged
 from safelight.diagnosis.run_history import RunHistory
@@ -147,7 +147,7 @@ RULES = (
         similar="A bad batch has a high loss once (CLI002). A loss that stays ten times as high has diverged (LOS007).",
         limits="Spikes within the first 32 steps; batches of one or two images, whose losses vary that much by chance.",
         fix="Lower optimizer.lr, clip gradients by their norm, or lower optimizer.beta2.",
-        needs=(Several(LOSS, shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW),),
+        needs=(AtLeast(LOSS, shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW),),
         detect=spike,
         logs=LogNeed("single"),
         explained_by=CAUSES_OF_DAMAGE,
@@ -162,7 +162,7 @@ RULES = (
         similar="Learning that sets in suddenly still takes several steps.",
         limits="Drops within the first 32 steps, and small ones; batches of one or two images.",
         fix="Compare images, timesteps, target and loss weights of that step with those of the step before.",
-        needs=(Several(LOSS, shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW),),
+        needs=(AtLeast(LOSS, shapes.MIN_LOSSES_BEFORE + shapes.MIN_LOSSES_IN_ROW),),
         detect=drop,
         logs=LogNeed("every step"),
         explained_by=CAUSES_OF_DAMAGE,

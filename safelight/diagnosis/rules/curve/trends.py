@@ -7,7 +7,7 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis import loss_shapes as shapes
 from safelight.diagnosis.finding import Evidence, Fix
-from safelight.diagnosis.rule import Detection, Several, warning_rule
+from safelight.diagnosis.rule import AtLeast, Detection, warning_rule
 from safelight.diagnosis.rules.curve.jumps import curve, spike
 from safelight.diagnosis.rules.learning import CAUSES_OF_DAMAGE, has_short_updates
 from safelight.diagnosis.rules.loss.divergence import diverged, is_constant
@@ -92,7 +92,7 @@ RULES = (
         similar="A divergence multiplies the loss (LOS007); a spike begins at one step (CUR001).",
         limits="Runs of less than 128 steps. Tasks that become harder on purpose: higher resolution, other timesteps.",
         fix="Return to a checkpoint from before, lower optimizer.lr and let it decay.",
-        needs=(Several(LOSS, shapes.BLOCKS * shapes.MIN_BLOCK),),
+        needs=(AtLeast(LOSS, shapes.BLOCKS * shapes.MIN_BLOCK),),
         detect=rise,
         logs=LogNeed("single"),
         explained_by=CAUSES_OF_DAMAGE,
@@ -106,7 +106,7 @@ RULES = (
         similar="Single losses always scatter: they depend on the timesteps that were drawn.",
         limits="Waves shorter than eight steps.",
         fix="Lower optimizer.lr by a factor of 2 to 5, and shuffle the images anew in every epoch.",
-        needs=(Several(LOSS, shapes.MIN_LOSSES_BEFORE + 1),),
+        needs=(AtLeast(LOSS, shapes.MIN_LOSSES_BEFORE + 1),),
         detect=oscillation,
         logs=LogNeed("single"),
         explained_by=f"{CAUSES_OF_DAMAGE} data.not-shuffled",
@@ -120,7 +120,7 @@ RULES = (
         similar="Where updates are too short it is lr.too-low; without a gradient, loss.detached.",
         limits="Networks that predict something else than noise: their loss at the start is another one.",
         fix="Is the model that is trained the one that is called, with this x_t and this t? If so, raise optimizer.lr.",
-        needs=(LOSS, (Several(LEARNING_RATE, MIN_STEPS_AT_RATE), Several(LOSS, MIN_STEPS))),
+        needs=(LOSS, (AtLeast(LEARNING_RATE, MIN_STEPS_AT_RATE), AtLeast(LOSS, MIN_STEPS))),
         detect=plateau,
         logs=LogNeed("every step"),  # a mean over steps hides how losses differ by timestep
         explained_by=CAUSES_OF_DAMAGE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Several, error_rule, first_of, on_episode, on_latest, warning_rule
+from safelight.diagnosis.rule import AtLeast, error_rule, first_of, on_episode, on_latest, warning_rule
 from safelight.diagnosis.rules.loss.divergence import WINDOW, diverged
 from safelight.diagnosis.rules.loss.finite import nonfinite, weight_nonfinite
 from safelight.diagnosis.rules.loss.gradient import (
@@ -47,7 +47,7 @@ RULES = (
         "that are cleared before the update did come out of the backward pass.",
         limits="A loss that reaches the network through a meaningless path.",
         fix="Look for detach(), no_grad() or .data between the network and the loss, and for a missing backward().",
-        needs=((Several(GRADIENT_NORM, MIN_STEPS + 1), checks.REPLAY_GRADIENT_NORM),),
+        needs=((AtLeast(GRADIENT_NORM, MIN_STEPS + 1), checks.REPLAY_GRADIENT_NORM),),
         detect=detached,
         logs=LogNeed(),
         explained_by="model.zero-init model.frozen model.bounded optimizer.other loss.not-of optimizer.zeroed "
@@ -61,7 +61,7 @@ RULES = (
         why="Every update makes predictions worse.",
         similar="An optimizer that maximises gets the right gradient and goes the wrong way.",
         fix="Minimise the loss: no minus in front of it.",
-        needs=((checks.REPLAY_COSINE, Several(LOSS, 4 * MIN_STEPS)),),
+        needs=((checks.REPLAY_COSINE, AtLeast(LOSS, 4 * MIN_STEPS)),),
         detect=first_of(
             on_episode(
                 opposite,
@@ -143,7 +143,7 @@ RULES = (
         similar="A single spike is over within a few steps. Images of another range raise the loss as well.",
         limits="A rise that stays below the zero predictor. By the loss alone: less than ten times the first loss.",
         fix="Return to the last good checkpoint, lower optimizer.lr, lengthen optimizer.warmup.",
-        needs=((Several(checks.LOSS_MSE, 3 * WINDOW), Several(LOSS, 4 * WINDOW)),),
+        needs=((AtLeast(checks.LOSS_MSE, 3 * WINDOW), AtLeast(LOSS, 4 * WINDOW)),),
         detect=diverged,
         logs=LogNeed(),
         explained_by="*",

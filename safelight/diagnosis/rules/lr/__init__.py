@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safelight import checks
-from safelight.diagnosis.rule import Several, error_rule, first_of, on_count, warning_rule
+from safelight.diagnosis.rule import AtLeast, error_rule, first_of, on_count, warning_rule
 from safelight.diagnosis.rules.learning import LOOKS, short_updates, stays_by_short_updates
 from safelight.diagnosis.rules.lr.course import LONG_STEPS, MIN_RATES, MIN_ZERO_RATES, anew, ended_early, jump, zero
 from safelight.diagnosis.rules.lr.high import no_warmup, too_high
@@ -51,9 +51,9 @@ RULES = (
         fix=RAISE,
         needs=(
             (
-                Several(checks.LINE_SEARCH_RATIO["1"], SEARCHES),
-                Several(SKILL_RAW, LOOKS),
-                Several(LOSS, MIN_STEPS_AT_RATE),
+                AtLeast(checks.LINE_SEARCH_RATIO["1"], SEARCHES),
+                AtLeast(SKILL_RAW, LOOKS),
+                AtLeast(LOSS, MIN_STEPS_AT_RATE),
             ),
         ),
         detect=or_vanishes(first_of(too_low, short_updates, stays_by_short_updates), RAISE),
@@ -67,7 +67,7 @@ RULES = (
         why="Nothing is learnt.",
         similar="The first step of a warm-up may be 0, and only that one.",
         fix="Check the scheduler: its warm-up, its end, and whether it is stepped.",
-        needs=(Several(LEARNING_RATE, MIN_ZERO_RATES),),
+        needs=(AtLeast(LEARNING_RATE, MIN_ZERO_RATES),),
         detect=zero,
         logs=LogNeed(),
     ),
@@ -80,7 +80,7 @@ RULES = (
         similar="Every decay ends low; this one ended long ago.",
         limits="Decays that end a little early.",
         fix="Step the scheduler once per update, not per micro-batch or process, and give it the number of updates.",
-        needs=(Several(LEARNING_RATE, LONG_STEPS),),
+        needs=(AtLeast(LEARNING_RATE, LONG_STEPS),),
         detect=ended_early,
         logs=LogNeed(),
     ),
@@ -125,7 +125,7 @@ RULES = (
         "lowest.",
         limits="Jumps within the first ten steps.",
         fix="After a resume: is the scheduler's state loaded? Otherwise check what sets the rate.",
-        needs=(Several(LEARNING_RATE, MIN_RATES),),
+        needs=(AtLeast(LEARNING_RATE, MIN_RATES),),
         detect=first_of(jump, anew),
         logs=LogNeed("known steps"),
     ),

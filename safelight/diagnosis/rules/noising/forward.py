@@ -96,7 +96,7 @@ def not_normal(run: RunHistory) -> Detection | None:
     )
 
 
-def _one_draw_for(check: checks.Check, what: str) -> Detector:
+def _one_draw_for(check: checks.ProbeReading, what: str) -> Detector:
     summary = f"One draw of noise is used for {what}."
     return on_episode(lambda run: run.episode(check, lambda numbers: numbers < 1e-6), summary, evidence={check: "1"})
 

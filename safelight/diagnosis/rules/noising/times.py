@@ -7,8 +7,8 @@ import numpy as np
 from safelight import checks
 from safelight.diagnosis.finding import Evidence
 from safelight.diagnosis.rule import (
+    CountAtLeast,
     Detection,
-    Reaching,
     error_rule,
     on_count,
     on_episode,
@@ -123,7 +123,7 @@ RULES = (
         limits="Gaps of less than 8 %.",
         fix="torch.randint(0, timesteps, …): the upper end is exclusive.",
         needs=(
-            Reaching(checks.STREAM_TIMES_DRAWN, SOME_DRAWS, "draws of times"),
+            CountAtLeast(checks.STREAM_TIMES_DRAWN, SOME_DRAWS, "draws of times"),
             (checks.STREAM_TIMES_GAP, checks.STREAM_TIMES_KINDS),
         ),
         detect=gap_in_times,

@@ -18,7 +18,7 @@ from safelight.healing.healer import Healer
 from safelight.observing.batch_check import BatchCheck
 from safelight.observing.batch_evidence import MOST_PICTURES
 from safelight.observing.epochs import EpochLog
-from safelight.observing.observer import Observer, StepView
+from safelight.observing.observer import Observer, StepResult
 from safelight.observing.process_check import ProcessCheck
 from safelight.observing.recorder import Recorder
 from safelight.observing.speed import Speedometer
@@ -112,7 +112,7 @@ def _mean_of_finite(numbers: Iterable[float]) -> float:
     return sum(finite) / len(finite) if finite else math.nan
 
 
-class StepReader:
+class StepReporter:
     """Reads the device once per window: a copy waits for all the work that is queued before it."""
 
     def __init__(self, session: TrainingSession, observer: Observer, healer: Healer) -> None:
@@ -127,7 +127,7 @@ class StepReader:
         self.os_signal = 0  # number of a signal that one of the processes received
         self.skill: float | None = None  # of the newest checkpoint
         self._reported, self._drawn = 0.0, 0  # refused batches that were drawn
-        self._window: list[StepView] = []
+        self._window: list[StepResult] = []
         self._losses: deque[float] = deque(maxlen=RECENT)
 
     def restart(self) -> None:
@@ -136,7 +136,7 @@ class StepReader:
         self._losses.clear()
         self._observer.restart()
 
-    def add(self, view: StepView) -> None:
+    def add(self, view: StepResult) -> None:
         """After every step."""
         decay = self._state.ema.decay(MAIN_EMA, view.step + 1)
         host_readings = {vocabulary.LEARNING_RATE.name: view.lr, vocabulary.EMA_DECAY.name: decay}
@@ -169,7 +169,7 @@ class StepReader:
         self._show(views[-1], readings[-1])
         self.diagnose()
 
-    def _read(self, view: StepView, reading: Mapping[str, float]) -> None:
+    def _read(self, view: StepResult, reading: Mapping[str, float]) -> None:
         stepper, counters, refused = self._setup.stepper, self._state.counters, bool(reading[vocabulary.REFUSED.name])
         overflow, reason = False, None
         if refused:
@@ -210,7 +210,7 @@ class StepReader:
         }
         self._record.add(step, {signal.name: number for signal, number in numbers.items()})
 
-    def _show(self, view: StepView, readings: Mapping[str, float]) -> None:
+    def _show(self, view: StepResult, readings: Mapping[str, float]) -> None:
         step = self._session.step
         self._session.screen.show(
             StepSummary(

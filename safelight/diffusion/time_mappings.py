@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.diffusion.process import Curve, precise, shifted
+from safelight.diffusion.process import TimeFunction, precise, shifted
 
 SHARE_TOLERANCE = 2e-3  # of a share of noise: fp32 has 1e-6, bf16 5e-4 on 64 pixels
 MIN_SAMPLES = 16  # samples that have to agree
@@ -19,12 +19,12 @@ TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class TimeMapping:
     """The share of noise s / (a + s) at a time, and the time at a share. Every process has it, whatever a and s are."""
 
     words: str
-    share: Curve
-    time: Curve
+    share: TimeFunction
+    time: TimeFunction
     rises: bool = True
     """Whether a later time has more noise."""
 
@@ -39,14 +39,14 @@ def _factor(factor: float) -> str:
     return "" if factor == 1 else f"{factor:.6g}·"
 
 
-def linear(factor: float = 1.0) -> Clock:
+def linear(factor: float = 1.0) -> TimeMapping:
     """Flow matching: t = factor · s."""
-    return Clock(f"t = {_factor(factor)}s", lambda t: (t / factor).clamp(0, 1), lambda share: factor * share)
+    return TimeMapping(f"t = {_factor(factor)}s", lambda t: (t / factor).clamp(0, 1), lambda share: factor * share)
 
 
-def falling(factor: float = 1.0) -> Clock:
+def falling(factor: float = 1.0) -> TimeMapping:
     """Flow matching from noise to image: t = factor · (1 − s)."""
-    return Clock(
+    return TimeMapping(
         f"t = {_factor(factor)}(1 − s)",
         lambda t: (1 - t / factor).clamp(0, 1),
         lambda share: factor * (1 - share),
@@ -54,21 +54,23 @@ def falling(factor: float = 1.0) -> Clock:
     )
 
 
-def before_shift(shift: float, factor: float = 1.0) -> Clock:
+def before_shift(shift: float, factor: float = 1.0) -> TimeMapping:
     """The time of a flow before it was moved to more noise."""
-    return Clock(
+    return TimeMapping(
         f"t before a shift of {shift:.3g}",
         lambda t: shifted((t / factor).clamp(0, 1), shift),
         lambda share: factor * shifted(share, 1 / shift),
     )
 
 
-def logarithm(factor: float, words: str) -> Clock:
+def logarithm(factor: float, words: str) -> TimeMapping:
     """t = factor · log(σ), with σ = s / a."""
-    return Clock(words, lambda t: torch.sigmoid(t / factor), lambda share: factor * torch.logit(share), factor > 0)
+    return TimeMapping(
+        words, lambda t: torch.sigmoid(t / factor), lambda share: factor * torch.logit(share), factor > 0
+    )
 
 
-def angle(factor: float = 1.0) -> Clock:
+def angle(factor: float = 1.0) -> TimeMapping:
     """A quarter of a circle from image to noise: t = factor · 2/π · arctan(s / a)."""
     words = f"t = {_factor(factor)}2/π·arctan(s / a)"
     quarter = math.pi / 2
@@ -77,10 +79,10 @@ def angle(factor: float = 1.0) -> Clock:
         turn = (t / factor).clamp(0, 1) * quarter
         return turn.sin() / (turn.sin() + turn.cos())
 
-    return Clock(words, share, lambda share: factor * torch.atan2(share, 1 - share) / quarter)
+    return TimeMapping(words, share, lambda share: factor * torch.atan2(share, 1 - share) / quarter)
 
 
-def entries(alphas_cumprod: Tensor, factor: float = 1.0, words: str = "whole timesteps") -> Clock:
+def entries(alphas_cumprod: Tensor, factor: float = 1.0, words: str = "whole timesteps") -> TimeMapping:
     """Places in a table of a process that keeps variance; `factor`: of a time that is 1 at its end."""
     noise = precise((1 - alphas_cumprod).sqrt())
     shares = noise / (noise + precise(alphas_cumprod.sqrt()))
@@ -95,10 +97,10 @@ def entries(alphas_cumprod: Tensor, factor: float = 1.0, words: str = "whole tim
         nearer = (shares.to(wanted.device)[before] - wanted).abs() < (shares.to(wanted.device)[place] - wanted).abs()
         return torch.where(nearer, before, place).to(wanted) / factor
 
-    return Clock(words, share, time)
+    return TimeMapping(words, share, time)
 
 
-SIGMA = Clock("t = sigma", lambda t: t / (1 + t), lambda share: share / (1 - share).clamp(min=TINY))
+SIGMA = TimeMapping("t = sigma", lambda t: t / (1 + t), lambda share: share / (1 - share).clamp(min=TINY))
 LOG_SIGMA = logarithm(1.0, "t = log(sigma)")
 QUARTER_LOG_SIGMA = logarithm(0.25, "t = log(sigma) / 4")
 LOG_SNR = logarithm(-2.0, "t = log-SNR")
@@ -107,7 +109,7 @@ OF_SIGMA = (SIGMA, QUARTER_LOG_SIGMA, LOG_SIGMA)
 USUAL_CLOCKS = (*OF_FLOW, *OF_SIGMA, LOG_SNR, falling(), falling(1000.0), angle(), angle(1000.0))
 
 
-def fits(clock: Clock, t: np.ndarray, share: np.ndarray, *, rounded: bool = False) -> bool:
+def fits(clock: TimeMapping, t: np.ndarray, share: np.ndarray, *, rounded: bool = False) -> bool:
     """Whether this is the clock of all these samples. `rounded`: whole times may be counted from 0 or 1."""
     if len(t) < MIN_SAMPLES or not np.isfinite(t).all():
         return False
@@ -118,7 +120,7 @@ def fits(clock: Clock, t: np.ndarray, share: np.ndarray, *, rounded: bool = Fals
     return bool(np.isfinite(errors).all()) and float(np.quantile(errors, 0.98)) <= SHARE_TOLERANCE
 
 
-def find(t: np.ndarray, share: np.ndarray, candidates: Iterable[Clock] = USUAL_CLOCKS) -> Clock | None:
+def find(t: np.ndarray, share: np.ndarray, candidates: Iterable[TimeMapping] = USUAL_CLOCKS) -> TimeMapping | None:
     """The one clock that fits, of those with a name before others; where several do, or none, it is not known."""
     if len(t) < MIN_SAMPLES or np.ptp(t) == 0 or not np.isfinite(t).all():
         return None
@@ -133,7 +135,7 @@ def find(t: np.ndarray, share: np.ndarray, candidates: Iterable[Clock] = USUAL_C
 MIN_DENSE_SAMPLES = 256  # samples from which a clock without a name can be read off
 
 
-def measured(t: np.ndarray, share: np.ndarray) -> Clock | None:
+def measured(t: np.ndarray, share: np.ndarray) -> TimeMapping | None:
     """A clock without a name, between the samples themselves: where every other sample is found from the ones beside
     it, and the noise only rises or only falls with the time."""
     if len(t) < MIN_DENSE_SAMPLES or np.ptp(t) == 0 or not np.isfinite(t).all():
@@ -153,10 +155,10 @@ def measured(t: np.ndarray, share: np.ndarray) -> Clock | None:
         return None
     at, of = (times, shares) if rises else (times[::-1], shares[::-1])
     of = np.maximum.accumulate(of)
-    return Clock("t that follows the noise level", _between(times, shares), _between(of, at), rises)
+    return TimeMapping("t that follows the noise level", _between(times, shares), _between(of, at), rises)
 
 
-def _between(x: np.ndarray, y: np.ndarray) -> Curve:
+def _between(x: np.ndarray, y: np.ndarray) -> TimeFunction:
     def curve(values: Tensor) -> Tensor:
         found = np.interp(values.detach().double().cpu().numpy(), x, y)
         return torch.as_tensor(found, dtype=torch.float64, device=values.device)
@@ -164,7 +166,7 @@ def _between(x: np.ndarray, y: np.ndarray) -> Curve:
     return curve
 
 
-def _fitted(t: np.ndarray, share: np.ndarray) -> list[Clock]:
+def _fitted(t: np.ndarray, share: np.ndarray) -> list[TimeMapping]:
     """Clocks with a factor or a shift of their own, from what the samples have in the middle."""
     inside = (share > 0.01) & (share < 0.99) & (t > 0)
     if inside.sum() < MIN_SAMPLES:
@@ -189,7 +191,7 @@ def _rounded(number: float) -> float:
     return near if near > 0 and abs(near / number - 1) < ROUND else number
 
 
-def by_range(t: np.ndarray, clocks: Sequence[Clock]) -> Clock | None:
+def by_range(t: np.ndarray, clocks: Sequence[TimeMapping]) -> TimeMapping | None:
     """The clock, of those that a process may have, whose times these can be, if nothing but times is known."""
     if len(t) < MIN_SAMPLES or not np.isfinite(t).all():
         return None

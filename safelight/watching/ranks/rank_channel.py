@@ -18,7 +18,7 @@ _numbers = itertools.count()  # of the watches of this process, opened in the sa
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankInfo:
     """Where this process stands among those that train together."""
 
     store: Any
@@ -26,7 +26,7 @@ class Place:
     size: int
 
 
-def place_here() -> Place | None:
+def place_here() -> RankInfo | None:
     """None where a process is alone, or has met nobody yet.
 
     By the store in which the processes met and not by collectives: a process whose watch has failed or was never
@@ -37,7 +37,7 @@ def place_here() -> Place | None:
     from torch.distributed.distributed_c10d import _get_default_store  # torch has no public name for it
 
     try:
-        return Place(_get_default_store(), distributed.get_rank(), distributed.get_world_size())
+        return RankInfo(_get_default_store(), distributed.get_rank(), distributed.get_world_size())
     except Exception:  # a backend that meets elsewhere, such as MPI
         return None
 
@@ -49,7 +49,7 @@ def next_name() -> str:
 class RankChannel:
     """One per watch and process."""
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, place: RankInfo, name: str) -> None:
         self.rank, self.size = place.rank, place.size
         self._store, self._name = place.store, f"safelight/{name}"
         self._posted = 0

@@ -13,8 +13,8 @@ from torch import Tensor
 from safelight.checks import FORWARD_LIMIT
 from safelight.diffusion.process import edm, linear_flow
 from safelight.diffusion.schedulers import declaration_of
-from safelight.probes.forward_pass import Call, Declared, ForwardPass
-from safelight.probes.mixtures import MixtureProbe
+from safelight.probes.forward_pass import Call, ForwardPass, ProcessSpec
+from safelight.probes.mixtures import NoisingFit
 
 BATCH, STEPS = 64, 5
 LINEAR = torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64).neg().add(1).cumprod(0)
@@ -165,15 +165,15 @@ def passes(made: Made, seed: int) -> list[ForwardPass]:
     return found
 
 
-def seen(made: Made, declared: Declared, seed: int = 0) -> tuple[MixtureProbe, Declared | None]:
-    probe = MixtureProbe()
+def seen(made: Made, declared: ProcessSpec, seed: int = 0) -> tuple[NoisingFit, ProcessSpec | None]:
+    probe = NoisingFit()
     for each in passes(made, seed):
         if (pending := probe.measure(each)) is not None:
             pending.finish(*(tensor.numpy() for tensor in pending.tensors))
     return probe, probe.settle(declared)
 
 
-def assert_is_right(made: Made, settled: Declared, seed: int) -> None:
+def assert_is_right(made: Made, settled: ProcessSpec, seed: int) -> None:
     """x_t, what the network sees and is told, at times that were not seen before."""
     process, u = settled.process, made.draw(torch.Generator().manual_seed(seed))
     assert process is not None
@@ -188,7 +188,7 @@ def assert_is_right(made: Made, settled: Declared, seed: int) -> None:
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_that_declare_nothing_are_recognised_or_not_known(name: str) -> None:
     made = LOOPS[name]
-    probe, settled = seen(made, Declared())
+    probe, settled = seen(made, ProcessSpec())
     found = probe.recognised
     assert (None if found is None else found.process) == made.process
     assert made.knows in ("" if found is None else found.words())
@@ -230,8 +230,8 @@ def scheduler(name: str, **settings: Any) -> Any:
 @pytest.mark.parametrize("blind", [False, True], ids=["all passed", "times only"])
 def test_times_of_a_declared_process_are_settled(loop: str, given: Callable[[], Any], blind: bool) -> None:
     made, said = LOOPS[loop], declaration_of(given())
-    declared = Declared(said.alphas, None, said.process, family=said.family, is_told=said.process is None)
-    probe = MixtureProbe()
+    declared = ProcessSpec(said.alphas, None, said.process, family=said.family, is_told=said.process is None)
+    probe = NoisingFit()
     for each in passes(made, 2):
         kept = ForwardPass(each.loss, t=each.t, call=each.call) if blind else each
         pending = probe.measure(kept)
@@ -251,17 +251,17 @@ def test_times_of_a_declared_process_are_settled(loop: str, given: Callable[[], 
 
 def test_whole_timesteps_of_a_table_need_no_settling() -> None:
     whole = [ForwardPass(each.loss, t=None if each.t is None else each.t.long()) for each in passes(LOOPS["DDPM"], 0)]
-    probe = MixtureProbe()
+    probe = NoisingFit()
     for each in whole:
         pending = probe.measure(each)
         assert pending is not None
         pending.finish(*(tensor.numpy() for tensor in pending.tensors))
-    assert probe.settle(Declared(LINEAR)) is None
+    assert probe.settle(ProcessSpec(LINEAR)) is None
 
 
 def test_a_network_that_is_told_nonsense_is_not_believed() -> None:
     flow_scheduler = declaration_of(scheduler("FlowMatchEulerDiscreteScheduler"))
-    probe = MixtureProbe()
+    probe = NoisingFit()
     for each in passes(LOOPS["SD3"], 0):
         assert each.call is not None
         assert each.t is not None
@@ -269,7 +269,7 @@ def test_a_network_that_is_told_nonsense_is_not_believed() -> None:
         pending = probe.measure(ForwardPass(each.loss, t=each.t, x0=each.x0, noise=each.noise, x_t=each.x_t, call=call))
         assert pending is not None
         pending.finish(*(tensor.numpy() for tensor in pending.tensors))
-    settled = probe.settle(Declared(family=flow_scheduler.family))
+    settled = probe.settle(ProcessSpec(family=flow_scheduler.family))
     assert settled is not None
     assert settled.process is not None, "x_t is checked all the same"
     assert not settled.is_told
@@ -277,10 +277,10 @@ def test_a_network_that_is_told_nonsense_is_not_believed() -> None:
 
 
 def test_too_few_samples_say_nothing() -> None:
-    probe = MixtureProbe()
+    probe = NoisingFit()
     few = passes(LOOPS["SD3"], 0)[0]
     cut = ForwardPass(few.loss, **{name: getattr(few, name)[:8] for name in ("t", "x0", "noise", "x_t", "target")})
     pending = probe.measure(cut)
     assert pending is not None
     pending.finish(*(tensor.numpy() for tensor in pending.tensors))
-    assert probe.settle(Declared()) is None
+    assert probe.settle(ProcessSpec()) is None

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from safelight.diffusion.clocks import TINY, Clock
-from safelight.diffusion.process import Curve, Process
+from safelight.diffusion.process import Process, TimeFunction
+from safelight.diffusion.time_mappings import TINY, TimeMapping
 
 FAMILIES = {
     "flow": (lambda share: 1 - share, lambda share: share),
@@ -24,7 +24,12 @@ def _length(share: Tensor) -> Tensor:
 
 
 def timed(
-    family: str, clock: Clock, told: Clock | None = None, *, sigma_data: float | None = None, ends: tuple[float, float]
+    family: str,
+    clock: TimeMapping,
+    told: TimeMapping | None = None,
+    *,
+    sigma_data: float | None = None,
+    ends: tuple[float, float],
 ) -> Process:
     """A process whose t is that of a loop. `told`: what its network is told; None: t itself. `ends`: the least and the
     largest share of noise."""
@@ -44,7 +49,7 @@ def timed(
     )
 
 
-def retold(process: Process, told: Clock) -> Process:
+def retold(process: Process, told: TimeMapping) -> Process:
     """The same process and time; the network is told something else."""
     by_share = _inverse(process)
     return replace(
@@ -62,7 +67,7 @@ def share_of(process: Process, t: Tensor) -> Tensor:
 GRID = 4096
 
 
-def _inverse(process: Process) -> Curve:
+def _inverse(process: Process) -> TimeFunction:
     """The time at a share of noise, by interpolation on a fine grid: of functions that a user gave."""
     times = torch.linspace(process.first, process.last, GRID, dtype=torch.float64)
     shares = share_of(process, times).numpy()

@@ -6,36 +6,41 @@ import numpy as np
 import pytest
 
 from safelight.config.tree import Diffusion
-from safelight.diffusion import clocks
-from safelight.diffusion.clocks import Clock
+from safelight.diffusion import time_mappings
 from safelight.diffusion.schedule import make_schedule
+from safelight.diffusion.time_mappings import TimeMapping
 
 DRAW = np.random.default_rng(3)
 SHARE = DRAW.uniform(0.002, 0.998, 400)
 TABLE = make_schedule(Diffusion(schedule="linear")).alphas_cumprod
-CLOCKS = [*clocks.USUAL_CLOCKS, clocks.linear(999.0), clocks.before_shift(3.0), clocks.before_shift(1.7, 1000.0)]
+CLOCKS = [
+    *time_mappings.USUAL_CLOCKS,
+    time_mappings.linear(999.0),
+    time_mappings.before_shift(3.0),
+    time_mappings.before_shift(1.7, 1000.0),
+]
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: clock.words)
-def test_there_and_back(clock: Clock) -> None:
+def test_there_and_back(clock: TimeMapping) -> None:
     np.testing.assert_allclose(clock.of(clock.at(SHARE)), SHARE, rtol=1e-9, atol=1e-12)
     times = clock.at(np.sort(SHARE))
     assert (np.diff(times) > 0).all() if clock.rises else (np.diff(times) < 0).all()
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: clock.words)
-def test_a_clock_is_found_by_its_samples(clock: Clock) -> None:
-    found = clocks.find(clock.at(SHARE), SHARE)
+def test_a_clock_is_found_by_its_samples(clock: TimeMapping) -> None:
+    found = time_mappings.find(clock.at(SHARE), SHARE)
     assert found is not None
     np.testing.assert_allclose(found.of(clock.at(SHARE)), SHARE, atol=1e-3)
-    if clock in clocks.USUAL_CLOCKS:
+    if clock in time_mappings.USUAL_CLOCKS:
         assert found.words == clock.words
 
 
 def test_places_of_a_table() -> None:
-    clock, places = clocks.entries(TABLE), np.arange(0, 1000, 7).astype(float)
+    clock, places = time_mappings.entries(TABLE), np.arange(0, 1000, 7).astype(float)
     np.testing.assert_array_equal(clock.at(clock.of(places)), places)
-    fraction = clocks.entries(TABLE, 1000.0)
+    fraction = time_mappings.entries(TABLE, 1000.0)
     np.testing.assert_allclose(fraction.of(places / 1000), clock.of(places))
 
 
@@ -49,32 +54,34 @@ def test_places_of_a_table() -> None:
     ],
 )
 def test_what_is_no_clock_is_not_known(name: str, t: np.ndarray) -> None:
-    assert clocks.find(t, SHARE) is None
-    assert clocks.measured(t, SHARE) is None
+    assert time_mappings.find(t, SHARE) is None
+    assert time_mappings.measured(t, SHARE) is None
 
 
 def test_a_clock_without_a_name_is_read_off_its_samples() -> None:
     for t in (SHARE**3 + SHARE, -(SHARE**3)):
-        assert clocks.find(t, SHARE) is None
-        clock = clocks.measured(t, SHARE)
+        assert time_mappings.find(t, SHARE) is None
+        clock = time_mappings.measured(t, SHARE)
         assert clock is not None
         np.testing.assert_allclose(clock.of(t), SHARE, atol=2e-3)
         assert clock.rises == bool(t[SHARE.argmax()] > t[SHARE.argmin()])
-    assert clocks.measured((SHARE**3)[:100], SHARE[:100]) is None, "too few"
+    assert time_mappings.measured((SHARE**3)[:100], SHARE[:100]) is None, "too few"
 
 
 @pytest.mark.parametrize(
     ("times", "known", "words"),
     [
-        (SHARE, clocks.OF_FLOW, "t = s"),
-        (1000 * SHARE, clocks.OF_FLOW, "t = 1000·s"),
-        (np.exp(DRAW.normal(-1.2, 1.2, 64)), clocks.OF_SIGMA, "t = sigma"),
-        (DRAW.normal(-1.2, 1.2, 64) / 4, clocks.OF_SIGMA, "t = log(sigma) / 4"),
-        (DRAW.normal(-1.2, 1.2, 64), clocks.OF_SIGMA, "t = log(sigma)"),
+        (SHARE, time_mappings.OF_FLOW, "t = s"),
+        (1000 * SHARE, time_mappings.OF_FLOW, "t = 1000·s"),
+        (np.exp(DRAW.normal(-1.2, 1.2, 64)), time_mappings.OF_SIGMA, "t = sigma"),
+        (DRAW.normal(-1.2, 1.2, 64) / 4, time_mappings.OF_SIGMA, "t = log(sigma) / 4"),
+        (DRAW.normal(-1.2, 1.2, 64), time_mappings.OF_SIGMA, "t = log(sigma)"),
     ],
 )
-def test_times_alone_tell_clocks_of_a_process_apart(times: np.ndarray, known: tuple[Clock, ...], words: str) -> None:
-    found = clocks.by_range(times, known)
+def test_times_alone_tell_clocks_of_a_process_apart(
+    times: np.ndarray, known: tuple[TimeMapping, ...], words: str
+) -> None:
+    found = time_mappings.by_range(times, known)
     assert found is not None
     assert found.words == words
-    assert clocks.by_range(times[:4], known) is None, "too few"
+    assert time_mappings.by_range(times[:4], known) is None, "too few"

@@ -7,7 +7,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from safelight.watching.ranks.look import FIRST_LOOKS, RankMonitor, is_look, layout_entry, read_layout, trained_by
+from safelight.watching.ranks.rank_monitor import (
+    FIRST_LOOKS,
+    RankMonitor,
+    is_look,
+    layout_entry,
+    read_layout,
+    trained_by,
+)
 
 
 def test_updates_are_chosen_by_their_number() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from safelight import contact
+from safelight import contact_sheet
 from safelight.data.images import Images
 from safelight.pictures.sheet import COLUMNS, Group
 
@@ -22,12 +22,12 @@ def images(count: int, **more: object) -> Images:
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[Group]:
     """What the sheet was drawn of."""
     found: list[Group] = []
-    monkeypatch.setattr(contact, "sheet", found.extend)
+    monkeypatch.setattr(contact_sheet, "sheet", found.extend)
     return found
 
 
 def test_a_healthy_set_has_one_row(groups: list[Group]) -> None:
-    contact.contact_sheet(images(100), NOTHING)
+    contact_sheet.contact_sheet(images(100), NOTHING)
     [some] = groups
     assert some.title == "100 images"
     assert len(some.captions) == 2 * COLUMNS
@@ -44,10 +44,10 @@ def test_everything_worth_a_look_has_its_row(groups: list[Group]) -> None:
         "extremes": {"darkest": [7], "flattest": [8]},
         "rejected": [["a.png", "is empty"]] * 50,
     }
-    contact.contact_sheet(images(100, labels=labels, class_names=("cat",)), found)
+    contact_sheet.contact_sheet(images(100, labels=labels, class_names=("cat",)), found)
     titles = ["100 images", "Equal another one: 2", "Of one colour: 50", "Darkest", "Least contrast", "Left out: 50"]
     assert [group.title for group in groups] == titles
     assert [len(group.captions) for group in groups[1:5]] == [4, COLUMNS, 1, 1]
     assert groups[1].captions[0] == "cat"
     assert groups[1].images[:, 0, 0, 0].tolist() == [1, 2, 3, 4]
-    assert groups[5].lines == ["a.png: is empty"] * contact.MAX_LISTED_FILES
+    assert groups[5].lines == ["a.png: is empty"] * contact_sheet.MAX_LISTED_FILES

@@ -13,7 +13,7 @@ from torch._utils import _flatten_dense_tensors
 from safelight.vocabulary import Signal
 
 MAX_NAMES_IN_EVENT = 16  # parameters that an event about gradients which are not finite names; it counts all
-MAX_PARTS = 32  # parts of a network; more are put together
+MAX_BLOCKS = 32  # parts of a network; more are put together
 SMALL, FEW = 1024, 8  # numbers of a small tensor; small tensors that are not worth their own way
 BINS = 64  # of a histogram of weights
 REPLICATED = "DistributedDataParallel"
@@ -58,8 +58,8 @@ def find_parts(named_parameters: Sequence[tuple[str, object]]) -> ParameterBlock
         paths = [path[1:] for path in paths]  # without `module` of DDP, `model` of a wrapper
     labels = [_block(*path) for path in paths]
     names = list(dict.fromkeys(labels))
-    if len(names) > MAX_PARTS:
-        size = -(-len(names) // MAX_PARTS)
+    if len(names) > MAX_BLOCKS:
+        size = -(-len(names) // MAX_BLOCKS)
         joined = {name: f"{names[i // size * size]} …" for i, name in enumerate(names)}
         labels = [joined[label] for label in labels]
         names = list(dict.fromkeys(labels))

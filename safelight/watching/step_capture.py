@@ -25,7 +25,7 @@ TIME = "step(t=…) does not follow the time that the network was called with"
 MIN_DIFFERENCE = 0.05  # of the length, after the best factor for each sample: half precision leaves 0.004
 
 
-class Lean:
+class StepCapture:
     """A capture of a loop whose model and optimizer are known. It ends when the loop is seen to pass everything."""
 
     def __init__(self, model: nn.Module, optimizer: Any, say: Callable[[str], None]) -> None:

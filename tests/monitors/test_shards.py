@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
-from safelight.monitors.pieces import WHOLE, is_sharded, local_of, pieces_of, share_data, spans
+from safelight.monitors.shards import WHOLE, is_sharded, local_of, pieces_of, share_data, spans
 
 
 def test_alone_everything_is_whole() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from torch.distributed import HashStore
 
-from safelight.watching.ranks.line import MOST_UNREAD, Place, RankChannel, next_name, place_here
+from safelight.watching.ranks.rank_channel import MOST_UNREAD, RankChannel, RankInfo, next_name, place_here
 
 
 def lines(size: int = 3) -> list[RankChannel]:
     store = HashStore()
-    return [RankChannel(Place(store, rank, size), "it") for rank in range(size)]
+    return [RankChannel(RankInfo(store, rank, size), "it") for rank in range(size)]
 
 
 def test_what_is_posted_is_read_once_and_in_order() -> None:
@@ -39,7 +39,7 @@ def test_a_process_that_nobody_reads_has_no_room() -> None:
 
 def test_watches_have_lines_of_their_own() -> None:
     store = HashStore()
-    first, other = (RankChannel(Place(store, rank, 2), name) for rank, name in ((0, "one"), (1, "two")))
+    first, other = (RankChannel(RankInfo(store, rank, 2), name) for rank, name in ((0, "one"), (1, "two")))
     other.post({"a": np.zeros(1)})
     assert first.fetch() == []
     assert next_name() != next_name()

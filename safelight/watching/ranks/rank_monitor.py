@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from safelight.capturing.explanation import tensors_in
 from safelight.capturing.patches import Patches
-from safelight.monitors.pieces import local_of, pieces_of, share_data
-from safelight.observing.process_check import EVERY, checksum_of
+from safelight.monitors.shards import local_of, pieces_of, share_data
+from safelight.observing.process_check import CHECK_INTERVAL, checksum_of
 from safelight.watching.ranks.fully_sharded import FullySharded
 from safelight.watching.ranks.local_gradient import LocalGradient
 
@@ -24,7 +24,7 @@ MAX_ROWS = 1024  # of a batch
 
 def is_look(call: int) -> bool:
     """By the number of the update alone, so that all processes look at the same ones."""
-    return call < FIRST_LOOKS or call % EVERY == 0
+    return call < FIRST_LOOKS or call % CHECK_INTERVAL == 0
 
 
 def trained_by(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

@@ -9,7 +9,7 @@ from tiny import Quiet, parts_of
 
 from safelight.errors import ProcessLost
 from safelight.observing.speed import Speedometer
-from safelight.training.step_reader import TrainingSession
+from safelight.training.step_reporter import TrainingSession
 
 
 def session(screen: Quiet) -> TrainingSession:

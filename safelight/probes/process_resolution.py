@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from safelight.diffusion import clocks
-from safelight.diffusion.clocks import MIN_SAMPLES, SHARE_TOLERANCE, Clock
+from safelight.diffusion import time_mappings
 from safelight.diffusion.process import HIGHEST_SIGMA, LOWEST_SIGMA, SIGMA_DATA, Process
-from safelight.diffusion.recognition import Mixtures, Recognised
+from safelight.diffusion.recognition import FittedCoefficients, RecognisedProcess
 from safelight.diffusion.schedulers import Family
 from safelight.diffusion.targets import make_target, row_of
-from safelight.diffusion.timing import retold, share_of, timed
-from safelight.probes.forward_pass import Declared
+from safelight.diffusion.time_mappings import MIN_SAMPLES, SHARE_TOLERANCE, TimeMapping
+from safelight.diffusion.time_units import retold, share_of, timed
+from safelight.probes.forward_pass import ProcessSpec
 
 PREDICTIONS = {"v": "v_prediction", "-flow": "reverse_flow"}  # of rows that have another name
 
@@ -34,7 +34,9 @@ class Times:
         return self.passed if np.isfinite(self.passed).all() else self.told
 
 
-def settle(declared: Declared, times: Times, mixtures: Mixtures | None, found: Recognised | None) -> Declared | None:
+def settle(
+    declared: ProcessSpec, times: Times, mixtures: FittedCoefficients | None, found: RecognisedProcess | None
+) -> ProcessSpec | None:
     """What holds from now on; None if nothing new is known. `mixtures`: of the samples that have a share."""
     finite = np.isfinite(times.own)
     if finite.sum() < MIN_SAMPLES or not finite.all():
@@ -50,11 +52,11 @@ def settle(declared: Declared, times: Times, mixtures: Mixtures | None, found: R
     return None if settled is None else replace(settled, draws=np.sort(times.own))
 
 
-def _settle_family(declared: Declared, family: Family, times: Times) -> Declared | None:
+def _settle_family(declared: ProcessSpec, family: Family, times: Times) -> ProcessSpec | None:
     """By the noise that x_t has, where it is passed and one clock fits; else by the range of the times."""
     own, seen = times.own, np.isfinite(times.share)
-    proven = [clock for clock in family.clocks if clocks.fits(clock, own[seen], times.share[seen])]
-    clock = proven[0] if proven else clocks.by_range(own, family.clocks)
+    proven = [clock for clock in family.clocks if time_mappings.fits(clock, own[seen], times.share[seen])]
+    clock = proven[0] if proven else time_mappings.by_range(own, family.clocks)
     if clock is None:
         return None
     told = _told(times, clock.of(own), (clock, *family.clocks))
@@ -63,14 +65,16 @@ def _settle_family(declared: Declared, family: Family, times: Times) -> Declared
     return replace(declared, continuous=process, family=None, sigma_data=sigma_data, is_told=told is not None)
 
 
-def _told(times: Times, share: np.ndarray, candidates: tuple[Clock, ...]) -> Clock | None:
+def _told(times: Times, share: np.ndarray, candidates: tuple[TimeMapping, ...]) -> TimeMapping | None:
     """The clock of what the network is told. The first of `candidates` is that of the loop itself."""
     if not np.isfinite(times.told).all() or np.array_equal(times.told, times.own):
         return candidates[0]
-    return clocks.find(times.told, share, (*candidates[1:], *clocks.USUAL_CLOCKS)) or clocks.measured(times.told, share)
+    return time_mappings.find(
+        times.told, share, (*candidates[1:], *time_mappings.USUAL_CLOCKS)
+    ) or time_mappings.measured(times.told, share)
 
 
-def _settle_told(declared: Declared, process: Process, times: Times) -> Declared | None:
+def _settle_told(declared: ProcessSpec, process: Process, times: Times) -> ProcessSpec | None:
     """A process of the user's own, in its own time: what the network is told may be that, or a function of it."""
     own, told = times.own, times.told
     low, high = float(own.min()), float(own.max())
@@ -83,7 +87,7 @@ def _settle_told(declared: Declared, process: Process, times: Times) -> Declared
     if _are_alike(told, own):
         return replace(declared, continuous=replace(process, c_noise=None, time_from_c_noise=None), is_told=True)
     share = share_of(process, t).numpy()
-    clock = clocks.find(told, share) or clocks.measured(told, share)
+    clock = time_mappings.find(told, share) or time_mappings.measured(told, share)
     if clock is None:
         return replace(declared, continuous=process, is_told=False)
     return replace(declared, continuous=retold(process, clock), is_told=True)
@@ -93,16 +97,16 @@ def _are_alike(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.quantile(np.abs(one - other) / np.maximum(1, np.abs(other)), 0.98) <= SHARE_TOLERANCE)
 
 
-def _settle_table(declared: Declared, times: Times) -> Declared | None:
+def _settle_table(declared: ProcessSpec, times: Times) -> ProcessSpec | None:
     """Times of a table as floats: places, or shares of its length."""
     assert declared.alphas is not None
     own, count, seen = times.own, len(declared.alphas), np.isfinite(times.share)
-    whole = clocks.entries(declared.alphas)
-    tables = [clocks.entries(declared.alphas, float(factor), "t in [0, 1]") for factor in (count, count - 1)]
+    whole = time_mappings.entries(declared.alphas)
+    tables = [time_mappings.entries(declared.alphas, float(factor), "t in [0, 1]") for factor in (count, count - 1)]
     if np.array_equal(own, np.round(own)) and own.max() > 1:
         clock = whole
     else:
-        clock = next((each for each in tables if clocks.fits(each, own[seen], times.share[seen])), None)
+        clock = next((each for each in tables if time_mappings.fits(each, own[seen], times.share[seen])), None)
     if clock is None:
         return None
     told = _told(times, clock.of(own), (clock, whole, *tables))
@@ -112,8 +116,8 @@ def _settle_table(declared: Declared, times: Times) -> Declared | None:
 
 
 def _settle_recognised(
-    declared: Declared, times: Times, mixtures: Mixtures | None, found: Recognised | None
-) -> Declared | None:
+    declared: ProcessSpec, times: Times, mixtures: FittedCoefficients | None, found: RecognisedProcess | None
+) -> ProcessSpec | None:
     """Nothing was declared, and every sample agrees."""
     seen = np.isfinite(times.share)
     if mixtures is None or found is None or found.process is None or found.clock is None or seen.mean() < 0.9:
@@ -121,7 +125,7 @@ def _settle_recognised(
     own, share = times.own[seen], times.share[seen]
     clock = found.clock
     if not np.array_equal(times.own, times.told) and np.isfinite(times.told).all():
-        passed = clocks.find(own, share) or clocks.measured(own, share)
+        passed = time_mappings.find(own, share) or time_mappings.measured(own, share)
         if passed is None:
             return None
         clock = passed
@@ -136,7 +140,7 @@ def _settle_recognised(
 
 
 def _prediction(
-    found: Recognised, process: Process, own: np.ndarray, mixtures: Mixtures, sigma_data: float
+    found: RecognisedProcess, process: Process, own: np.ndarray, mixtures: FittedCoefficients, sigma_data: float
 ) -> str | None:
     """The name of a target that is exactly the row of its name."""
     name = PREDICTIONS.get(found.target or "", found.target)

@@ -14,9 +14,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from safelight.config.tree import Data
-from safelight.data import own
-from safelight.data.own import keep
+from safelight.data import user_images
 from safelight.data.prepare import open_images
+from safelight.data.user_images import keep
 from safelight.errors import DataError
 
 COUNT = 300
@@ -157,6 +157,6 @@ def test_what_cannot_be_used_is_refused_in_words(data: Any, words: str, tmp_path
 
 def test_an_iterable_without_end_stops_at_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = iter([10**12, 10**12, 10**6])
-    monkeypatch.setattr(own, "DISK", SimpleNamespace(free=lambda folder: next(free)))
+    monkeypatch.setattr(user_images, "DISK", SimpleNamespace(free=lambda folder: next(free)))
     with pytest.raises(DataError, match=r"After 512 images .* has only 0\.00 GB free"):
         kept(Endless(), tmp_path)

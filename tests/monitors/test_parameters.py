@@ -12,8 +12,8 @@ import torch
 from monitored import monitored_network
 from torch import Tensor
 
-from safelight.monitors.modules import (
-    MAX_PARTS,
+from safelight.monitors.parameters import (
+    MAX_BLOCKS,
     SMALL,
     ReadNorms,
     find_parts,
@@ -59,7 +59,7 @@ def test_a_class_made_of_a_wrapper_is_a_wrapper() -> None:
 
 def test_many_parts_are_put_together() -> None:
     names = names_of([f"layer{number}.weight" for number in range(200)])
-    assert len(names) <= MAX_PARTS
+    assert len(names) <= MAX_BLOCKS
     assert names[0] == "layer0 …"
 
 

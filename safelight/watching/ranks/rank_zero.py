@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from safelight.monitors.pieces import WHOLE, spans
-from safelight.monitors.reading_buffer import PendingReading, Share
+from safelight.monitors.reading_buffer import PendingReading, ShardReduction
+from safelight.monitors.shards import WHOLE, spans
 from safelight.watching.ranks.comparison import Comparison
-from safelight.watching.ranks.line import Entry, RankChannel
-from safelight.watching.ranks.look import RankMonitor, read_layout, trained_by
+from safelight.watching.ranks.rank_channel import Entry, RankChannel
+from safelight.watching.ranks.rank_monitor import RankMonitor, read_layout, trained_by
 from safelight.words import first_line
 
 FETCH_SECONDS = 0.05  # between two looks at what has come
@@ -30,7 +30,7 @@ SILENT = (
 )
 
 
-class First:
+class RankZero:
     """Of one watch. It never keeps the loop waiting, except for a moment at the end."""
 
     def __init__(
@@ -202,7 +202,7 @@ class First:
 
     # --- whole tensors --------------------------------------------------------------------------------------------
 
-    def _join(self, piece: PendingReading, share: Share, call: int) -> PendingReading:
+    def _join(self, piece: PendingReading, share: ShardReduction, call: int) -> PendingReading:
         def finish(*arrays: np.ndarray) -> Mapping[str, float]:
             count = len(arrays) if share.count is None else share.count
             own = np.stack([each.astype(np.float64) for each in arrays[:count]])
@@ -217,7 +217,7 @@ class First:
 
         return replace(piece, finish=finish, share=None)
 
-    def _whole(self, share: Share, own: np.ndarray, call: int) -> np.ndarray | None:
+    def _whole(self, share: ShardReduction, own: np.ndarray, call: int) -> np.ndarray | None:
         """Sums over all processes, or norms over them; None where one has not told."""
         if not self._is_complete(call) or (shares := self._counting()) is None:
             return None
