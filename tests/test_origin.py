@@ -66,6 +66,9 @@ def test_a_folder_without_a_repository_has_no_commit(tmp_path: Path, monkeypatch
 
 def test_a_python_without_arguments_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [])
+    program = ModuleType("__main__")
+    program.__file__ = "/somewhere/program.py"
+    monkeypatch.setitem(sys.modules, "__main__", program)
     assert str(command()).startswith(("python", "safelight"))
     assert origin()["packages"]["python"]
 

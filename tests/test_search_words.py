@@ -84,7 +84,7 @@ WORDS: dict[str, tuple[str | None, str | None, str | None]] = {
     "held out": ("GEN004", "data.held_out", "data"),
     "resume": ("CHK001", None, "commands"),
     "checkpoint": ("CHK001", "checkpoint.every", "run-folder"),
-    "ddp": ("DST001", "train.weights", "symptoms"),
+    "ddp": ("DST001", "train.weights", "scale"),
     "multi gpu": ("DST001", "train.weights", "symptoms"),
     "seed": (None, "train.seed", "exactness"),
     "tensorboard": (None, "log.to", "loggers"),

@@ -184,9 +184,12 @@ BEGUN = """
 import os, signal, sys, tempfile
 from safelight import cli
 
+number = int(sys.argv[1])  # a shell in the background ignores SIGINT, nohup SIGHUP, and so would this process
+signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
 def begin(given):
     with tempfile.TemporaryDirectory(dir="."):
-        os.kill(os.getpid(), int(sys.argv[1]))
+        os.kill(os.getpid(), number)
         signal.pause()
 
 cli._choose = begin

@@ -170,6 +170,7 @@ def test_skill_and_distance_are_drawn_beside_what_they_are_measured_by(
     wait_until(page, lambda: "skill 0 or less" in levels.locator(".legend").inner_text())
     settle(page)
     levels.locator("summary").click()
+    wait_until(page, lambda: levels.locator("tbody tr").count() > 2)
     rows = levels.locator("tbody tr").all_inner_texts()
     assert [row.split()[-1] for row in (rows[0], rows[1], rows[-1])] == ["–", "1.363", "0.09088"]
     assert painted(page, "Loss by noise level") > 500
