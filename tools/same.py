@@ -58,7 +58,7 @@ CONTROLS = (
         'derive_seed(1 + self._seed, "order"',
         "plain",
     ),
-    Control("monitor", "safelight/monitors/loss.py", "MEMORY = 0.98", "MEMORY = 0.97", "plain"),
+    Control("monitor", "safelight/monitors/loss.py", "SMOOTHING_DECAY = 0.98", "SMOOTHING_DECAY = 0.97", "plain"),
 )
 
 

@@ -565,7 +565,7 @@ def test_every_signal_is_found_and_can_be_pinned(runs: Path, address: str, open_
     wait_until(page, lambda: last_step(page, "mine/accuracy") == 299)
     page.get_by_role("link", name="Overview").click()
     pinned = page.locator(".chart-grid.pinned figure")
-    assert pinned.get_by_role("heading").all_inner_texts() == ["mine/accuracy"]
+    wait_until(page, lambda: pinned.get_by_role("heading").all_inner_texts() == ["mine/accuracy"])
     page.reload()
     page.locator(".chart-grid.pinned figure").wait_for()
     page.get_by_role("link", name="All signals").click()
